@@ -1,0 +1,219 @@
+"""Settings: typed, frozen, complete. Unknown keys are refused; presets hold only differences from the defaults here."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sitar.errors import ConfigError
+from sitar.registry import DATASETS, METHODS, did_you_mean, unknown
+
+Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
+
+
+class Config(BaseModel):
+    """Base of every group of settings: frozen, unknown keys refused, no NaN or infinity."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
+    )
+
+
+class ModelConfig(Config):
+    """The networks that every method shares, so that a comparison of methods is fair."""
+
+    latent_dim: int = Field(default=10, gt=0, description="number of latent axes (d)")
+    channels: tuple[int, ...] | None = Field(
+        default=None, min_length=1, description="width of each convolution; null derives depth and widths from the image"
+    )
+    hidden: int = Field(default=128, gt=0, description="hidden units of the classifier")
+    activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the classifier")
+
+    @model_validator(mode="after")
+    def _positive(self) -> ModelConfig:
+        if self.channels is not None and min(self.channels) < 1:
+            raise ValueError("every width in channels must be at least 1")
+        return self
+
+
+class TrainConfig(Config):
+    """How a method is optimised, watched and stopped."""
+
+    epochs: int = Field(default=80, gt=0)
+    batch_size: int = Field(default=512, gt=1)
+    optimiser: Literal["adam", "adamw", "sgd"] = "adam"
+    learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="of SGD only")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="linear and cosine fall to zero at the end of a phase"
+    )
+    warmup_epochs: float = Field(default=0.0, ge=0, description="epochs over which the learning rate rises linearly")
+    gradient_clip: float | None = Field(default=None, gt=0, description="largest norm of the gradient")
+    precision: Literal["float32", "bfloat16"] = Field(default="float32", description="bfloat16: mixed precision")
+    step: Literal["auto", "eager", "captured"] = Field(
+        default="auto", description="captured: the whole step as one CUDA graph; auto: captured on a CUDA device"
+    )
+    selection: Selection = Field(default="last", description="which epoch's weights are kept")
+    patience: int | None = Field(
+        default=None, gt=0, description="stop after this many evaluations without a better selection criterion"
+    )
+    evaluate: tuple[str, ...] = Field(default=("val",), description="splits evaluated while training, where they exist")
+    evaluate_every: int = Field(default=1, gt=0, description="epochs between evaluations; the last epoch always is one")
+    checkpoint_seconds: float = Field(default=10.0, ge=0, description="least time between checkpoints while training")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        if self.patience is not None and self.selection == "last":
+            raise ValueError("patience needs a criterion to watch: set train.selection to one that reads a val split")
+        if self.selection != "last" and "val" not in self.evaluate:
+            raise ValueError(f"selection {self.selection!r} reads the val split: train.evaluate must contain 'val'")
+        return self
+
+
+class RunConfig(Config):
+    """Everything that decides a run. `data` and `method` are validated by the class that their `name` names."""
+
+    preset: str
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    data: Config
+    model: ModelConfig
+    method: Config
+    train: TrainConfig
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, every setting present, keys as a user writes them."""
+        sections = {key: getattr(self, key).model_dump(mode="json", by_alias=True) for key in _SECTIONS}
+        return {"preset": self.preset, "seed": self.seed, **sections}
+
+
+_SECTIONS = ("data", "model", "method", "train")
+
+
+def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int | None = None) -> RunConfig:
+    """A complete, valid configuration from plain values; every problem is listed in one error."""
+    raw = dict(raw)
+    raw["preset"] = preset if preset is not None else raw.get("preset", "custom")
+    raw["seed"] = seed if seed is not None else raw.get("seed", 0)
+    problems = [_unknown_key(key, RunConfig, key) for key in raw if key not in RunConfig.model_fields]
+    for section in _SECTIONS:
+        value = raw.get(section) or {}
+        if not isinstance(value, Mapping):
+            problems.append(f"{section}: expected settings (key: value), got {value!r}.")
+            continue
+        try:
+            cls = _section_class(section, value)
+            raw[section] = cls.model_validate(dict(value))
+        except ConfigError as error:
+            problems.append(str(error))
+        except ValidationError as error:
+            problems += [_describe(section, cls, problem) for problem in error.errors()]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    try:
+        return RunConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_describe("", RunConfig, problem) for problem in error.errors())) from error
+
+
+def _section_class(section: str, value: Mapping[str, Any]) -> type[Config]:
+    if section == "model":
+        return ModelConfig
+    if section == "train":
+        return TrainConfig
+    registry = {"data": DATASETS, "method": METHODS}[section]
+    name = value.get("name")
+    if name is None:
+        raise ConfigError(f"{section}.name is missing. Known: {', '.join(registry.names())}.")
+    return registry.get(str(name)).Config
+
+
+def _describe(section: str, cls: type[Config], problem: Any) -> str:
+    """One line for one pydantic problem: where, what was given, what is allowed."""
+    where = ".".join(str(part) for part in (section, *problem["loc"]) if part != "")
+    if problem["type"] == "extra_forbidden":
+        return _unknown_key(where, cls, str(problem["loc"][-1]))
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return f"{where}: {message}."
+    return f"{where} = {problem['input']!r} is not allowed: {message[0].lower() + message[1:]}."
+
+
+def _unknown_key(where: str, cls: type[Config], key: str) -> str:
+    names = [field.alias or name for name, field in cls.model_fields.items()]
+    return f"Unknown key {where!r}.{did_you_mean(key, names)} Allowed here: {', '.join(names)}."
+
+
+def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """A copy of `raw` with each `section.key=value` set; values are read as YAML."""
+    result = copy.deepcopy(dict(raw))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        path = key.strip().split(".")
+        if not equals or not all(path):
+            raise ConfigError(f"--set {override!r} is not of the form key=value, such as method.alpha=0.5.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {override!r}: the value is not valid YAML.") from error
+        target = result
+        for part in path[:-1]:
+            inner = target.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"--set {override!r}: {part!r} holds a value, not settings.")
+            target = inner
+        target[path[-1]] = value
+    return result
+
+
+def preset_names() -> list[str]:
+    """All presets that ship with the package, as dataset/method."""
+    root = resources.files("sitar.presets")
+    return sorted(
+        f"{folder.name}/{file.name.removesuffix('.yaml')}"
+        for folder in root.iterdir()
+        if folder.is_dir()
+        for file in folder.iterdir()
+        if file.name.endswith(".yaml")
+    )
+
+
+def preset_text(name: str) -> str:
+    """The YAML of a preset by name, or of a file of your own by path (ending in .yaml)."""
+    if name.endswith((".yaml", ".yml")):
+        try:
+            return Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"Cannot read the settings file {name!r}: {error}.") from error
+    if name not in preset_names():
+        raise unknown("preset", name, preset_names(), "A path to a .yaml file of your own works too.")
+    return resources.files("sitar.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load_config(preset: str, overrides: Iterable[str] = (), seed: int | None = None) -> RunConfig:
+    """The complete configuration of a preset (or of a .yaml file) with overrides applied."""
+    return run_config(apply_overrides(_mapping(preset_text(preset), preset), overrides), preset=preset, seed=seed)
+
+
+def read_config(path: Path) -> RunConfig:
+    """The configuration that a run folder holds."""
+    try:
+        return run_config(_mapping(path.read_text(encoding="utf-8"), str(path)))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read {str(path)!r}: {error}.") from error
+
+
+def _mapping(text: str, name: str) -> dict[str, Any]:
+    try:
+        raw = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name!r} is not valid YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{name!r} holds {type(raw).__name__}, not settings (key: value).")
+    return raw

@@ -1,0 +1,13 @@
+"""Datasets: one file each. A dataset owns its splits, groups, licence and checksum."""
+
+from sitar.config import Config
+from sitar.data import color_mnist  # noqa: F401  (registers itself)
+from sitar.data.base import Data, EvalSplit, Task, TrainBatch, TrainSplit
+from sitar.registry import DATASETS
+
+__all__ = ["Data", "EvalSplit", "Task", "TrainBatch", "TrainSplit", "load_data"]
+
+
+def load_data(config: Config) -> Data:
+    """The data that `config` (the `data` section of a run) describes, checked for use."""
+    return DATASETS.get(config.name).load(config).checked()  # type: ignore[attr-defined]

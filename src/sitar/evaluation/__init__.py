@@ -1,0 +1,1 @@
+"""Predictions, group metrics and named selection criteria."""

@@ -1,0 +1,1 @@
+"""The equations: tensors in, tensors out, no state and no settings."""

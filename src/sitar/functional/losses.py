@@ -1,0 +1,42 @@
+"""The terms of the objective (Eq. 1 and 4). Every one is a mean over the batch of a sum over features."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def reparameterise(
+    mu: Float[Tensor, "batch latent"], log_var: Float[Tensor, "batch latent"]
+) -> Float[Tensor, "batch latent"]:
+    """A sample of N(mu, exp(log_var)) through which the gradient reaches both."""
+    return mu + torch.exp(0.5 * log_var) * torch.randn_like(mu)
+
+
+def reconstruction(x_hat: Float[Tensor, "batch *shape"], x: Float[Tensor, "batch *shape"]) -> Float[Tensor, ""]:
+    """Squared error **summed** over pixels, averaged over the batch: with a mean over pixels beta would act
+    thousands of times stronger and the posterior would collapse."""
+    return (x_hat - x).square().flatten(1).sum(1).mean()
+
+
+def gaussian_kl(mu: Float[Tensor, "batch latent"], log_var: Float[Tensor, "batch latent"]) -> Float[Tensor, ""]:
+    """KL(N(mu, exp(log_var)) || N(0, I)) in nats, summed over axes, averaged over the batch."""
+    return 0.5 * (mu.square() + log_var.exp() - 1 - log_var).sum(1).mean()
+
+
+def cross_entropy(
+    logits: Float[Tensor, "batch classes"],
+    y: Int[Tensor, " batch"],
+    class_weight: Float[Tensor, " classes"] | None = None,
+) -> Float[Tensor, ""]:
+    """Cross-entropy in nats; with class weights the weighted mean, so that their scale does not matter."""
+    return F.cross_entropy(logits, y, weight=class_weight)
+
+
+def consistency(
+    clean: Float[Tensor, "batch classes"], shaken: Float[Tensor, "batch classes"]
+) -> Float[Tensor, ""]:
+    """|f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
+    return (clean - shaken).square().sum(1).mean()

@@ -1,0 +1,62 @@
+"""Perturbations of a latent along axes or directions that track the label (Eq. 3), before the factor alpha.
+
+All take the latent `z` for its shape, device and dtype, and return a perturbation of the same shape without gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Distribution = Literal["gaussian", "rademacher", "uniform"]
+
+
+def unit_noise(like: Float[Tensor, "*shape"], distribution: Distribution = "gaussian") -> Float[Tensor, "*shape"]:
+    """Independent symmetric noise of mean 0 and variance 1 (Theorem 1 asks for no more)."""
+    if distribution == "gaussian":
+        return torch.randn_like(like)
+    uniform = torch.rand_like(like)
+    if distribution == "rademacher":
+        return torch.where(uniform < 0.5, -1.0, 1.0).to(like.dtype)
+    return (2 * uniform - 1) * math.sqrt(3)
+
+
+def axis_noise(
+    z: Float[Tensor, "batch latent"],
+    score: Float[Tensor, " latent"],
+    distribution: Distribution = "gaussian",
+) -> Float[Tensor, "batch latent"]:
+    """v * e, one draw an axis: covariance diag(v^2) (Eq. 3). A score of ones is isotropic noise."""
+    return score.to(z.dtype) * unit_noise(z.detach(), distribution)
+
+
+def direction_noise(
+    z: Float[Tensor, "batch latent"],
+    correlation: Float[Tensor, "contrast latent"],
+    distribution: Distribution = "gaussian",
+) -> Float[Tensor, "batch latent"]:
+    """e @ A, one draw a contrast: covariance A^T A, which for two classes is r r^T, however the latent is rotated."""
+    contrasts = _contrasts(correlation).to(z.dtype)
+    return unit_noise(z.detach()[:, :1].expand(-1, len(contrasts)), distribution) @ contrasts
+
+
+def swap_noise(
+    z: Float[Tensor, "batch latent"], correlation: Float[Tensor, "contrast latent"]
+) -> Float[Tensor, "batch latent"]:
+    """What it takes to exchange each sample's component along the correlated direction with its neighbour's.
+
+    The exchange is scaled by the length of the correlation: for two classes (z' - z) @ r r^T / |r|. The neighbour is
+    the next sample of the batch, which shuffling has made a random one.
+    """
+    z = z.detach()
+    contrasts = _contrasts(correlation).to(z.dtype)
+    return (z.roll(1, 0) - z) @ contrasts.T @ contrasts / contrasts.norm().clamp_min(1e-8)
+
+
+def _contrasts(correlation: Tensor) -> Tensor:
+    """Rows A with A^T A = r r^T for two classes; one-vs-rest rows count each contrast twice, hence sqrt(1/2)."""
+    return correlation if len(correlation) == 1 else correlation * math.sqrt(0.5)

@@ -1,0 +1,92 @@
+"""What a method is: a module with settings, a generator of phases, and logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sitar.config import Config, ModelConfig
+from sitar.data.base import Task, TrainBatch, TrainSplit
+from sitar.errors import ConfigError
+from sitar.models import VAE, Classifier, ConvDecoder, ConvEncoder
+
+Loss = Callable[[TrainBatch], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss and the parameters it moves, with an optimiser of its own.
+
+    The loss returns its terms by name; "loss" is minimised, all of them are logged as means over an epoch. It has no
+    data-dependent Python branches and no `.item()`, so that it can be compiled, captured and batched over models.
+    """
+
+    loss: Loss
+    parameters: Sequence[nn.Parameter]
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of TrainConfig, where this optimiser differs
+
+
+@dataclass(frozen=True)
+class GradientPhase:
+    """Epochs of steps; each step runs every objective once, in order."""
+
+    name: str
+    objectives: tuple[Objective, ...]
+    epochs: int | None = None  # None: train.epochs
+    indices: Tensor | None = None  # which training samples make an epoch, repeats allowed; None: each once
+    select: bool = True  # whether the selection criterion chooses among this phase's epochs
+
+
+@dataclass(frozen=True)
+class FitPhase:
+    """A step without gradient over the whole training split, such as k-NN or a last-layer fit."""
+
+    name: str
+    fit: Callable[[TrainSplit], None]
+
+
+Phase = GradientPhase | FitPhase
+
+
+class Method(nn.Module):
+    """Base of all methods. Everything that training changes is a parameter or a buffer: the state dict is complete."""
+
+    Config: ClassVar[type[Config]]
+
+    def phases(self) -> Iterator[Phase]:
+        """What to run, in order. Code between two phases may read buffers that the phase before has filled."""
+        raise NotImplementedError
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before each epoch of a gradient phase, counted from 0 in that phase; may only fill buffers."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Class scores (batch, class) for inputs as a batch carries them. Deterministic."""
+        raise NotImplementedError
+
+
+def balanced_weights(task: Task) -> Tensor:
+    """n / (C * n_c) per class, as scikit-learn's "balanced"; 0 for a class without samples."""
+    counts = torch.tensor(task.class_counts, dtype=torch.float32)
+    return torch.where(counts > 0, task.num_train / (task.num_classes * counts.clamp_min(1)), 0.0)
+
+
+def build_encoder(model: ModelConfig, task: Task) -> ConvEncoder:
+    """The encoder that every method shares."""
+    try:
+        return ConvEncoder(task.shape, model.channels)
+    except ValueError as error:
+        raise ConfigError(f"model.channels: {error}. Use fewer, or null to derive them from the image.") from error
+
+
+def build_vae(model: ModelConfig, task: Task) -> VAE:
+    encoder = build_encoder(model, task)
+    return VAE(encoder, ConvDecoder(model.latent_dim, encoder), model.latent_dim)
+
+
+def build_classifier(model: ModelConfig, task: Task) -> Classifier:
+    return Classifier(model.latent_dim, task.num_classes, model.hidden, model.activation)

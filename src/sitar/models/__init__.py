@@ -1,0 +1,7 @@
+"""Networks: they know shapes, not tasks."""
+
+from sitar.models.classifier import Classifier
+from sitar.models.conv import ConvDecoder, ConvEncoder
+from sitar.models.vae import VAE
+
+__all__ = ["VAE", "Classifier", "ConvDecoder", "ConvEncoder"]

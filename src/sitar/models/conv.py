@@ -1,0 +1,68 @@
+"""Convolutional encoder and its mirror image, for images of any size and number of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+KERNEL, STRIDE, PADDING = 4, 2, 1
+_SMALLEST = 7
+
+
+def default_channels(height: int, width: int) -> tuple[int, ...]:
+    """Widths of the convolutions: the image is halved until its shorter side is at most 7 pixels.
+
+    28x28 gives the two layers 32-64 of ColorMNIST, 64x64 the appendix's four, 32-32-64-128.
+    """
+    side, depth = min(height, width), 1
+    while (side := _halved(side)) > _SMALLEST:
+        depth += 1
+    return (32, 64, 128)[:depth] if depth <= 3 else (32,) * (depth - 3) + (32, 64, 128)
+
+
+def _halved(size: int) -> int:
+    return (size + 2 * PADDING - KERNEL) // STRIDE + 1
+
+
+class ConvEncoder(nn.Module):
+    """Strided convolutions with ReLU, flattened to `out_features`."""
+
+    def __init__(self, shape: Sequence[int], channels: Sequence[int] | None = None) -> None:
+        super().__init__()
+        inputs, height, width = shape
+        widths = tuple(channels) if channels else default_channels(height, width)
+        self.sizes = [(height, width)]
+        for _ in widths:
+            self.sizes.append((_halved(self.sizes[-1][0]), _halved(self.sizes[-1][1])))
+        if min(self.sizes[-1]) < 1:
+            raise ValueError(f"{len(widths)} convolutions are too many for an image of {height}x{width}")
+        self.channels = (inputs, *widths)
+        layers: list[nn.Module] = []
+        for before, after in zip(self.channels, self.channels[1:], strict=False):
+            layers += [nn.Conv2d(before, after, KERNEL, STRIDE, PADDING), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Flatten())
+        self.map_shape = (widths[-1], *self.sizes[-1])
+        self.out_features = widths[-1] * self.sizes[-1][0] * self.sizes[-1][1]
+
+    def forward(self, x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch feature"]:
+        return self.layers(x)
+
+
+class ConvDecoder(nn.Module):
+    """Mirror image of an encoder: a linear layer, then transposed convolutions, a sigmoid at the end."""
+
+    def __init__(self, latent_dim: int, encoder: ConvEncoder) -> None:
+        super().__init__()
+        self.project = nn.Linear(latent_dim, encoder.out_features)
+        layers: list[nn.Module] = [nn.ReLU(), nn.Unflatten(1, encoder.map_shape)]
+        widths, sizes = encoder.channels[::-1], encoder.sizes[::-1]
+        for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+            extra = tuple(big - STRIDE * small for big, small in zip(sizes[i + 1], sizes[i], strict=True))
+            layers += [nn.ConvTranspose2d(before, after, KERNEL, STRIDE, PADDING, output_padding=extra), nn.ReLU()]
+        layers[-1] = nn.Sigmoid()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch channel height width"]:
+        return self.layers(self.project(z))

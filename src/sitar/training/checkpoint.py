@@ -1,0 +1,83 @@
+"""Checkpoints: weights as safetensors, and one file with everything a run needs to continue. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from sitar.errors import RunError
+from sitar.records import RunFolder, write_atomic
+
+State = dict[str, Any]
+
+
+def to_cpu(value: Any) -> Any:
+    """A copy of nested containers with every tensor on the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: to_cpu(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_cpu(item) for item in value]
+    return value
+
+
+def save_weights(folder: RunFolder, weights: dict[str, Tensor]) -> None:
+    folder.model_file.parent.mkdir(exist_ok=True)
+    write_atomic(folder.model_file, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
+
+
+def load_weights(folder: RunFolder) -> dict[str, Tensor]:
+    try:
+        return load(folder.model_file.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"The weights {str(folder.model_file)!r} cannot be read: {error}.") from error
+
+
+def save_state(folder: RunFolder, state: State) -> None:
+    folder.state_file.parent.mkdir(exist_ok=True)
+    buffer = io.BytesIO()
+    torch.save(to_cpu(state), buffer)
+    write_atomic(folder.state_file, buffer.getvalue())
+
+
+def load_state(folder: RunFolder) -> State | None:
+    """The last checkpoint of an unfinished run, or None when it was stopped before the first."""
+    if not folder.state_file.exists():
+        return None
+    try:
+        return torch.load(folder.state_file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
+        raise RunError(
+            f"The checkpoint {str(folder.state_file)!r} is damaged ({type(error).__name__}). Start the run again in "
+            "another folder."
+        ) from error
+
+
+def snapshot(method: nn.Module, optimisers: Sequence[Optimizer]) -> Callable[[], None]:
+    """A function that puts weights, buffers and optimisers back as they are now, in place."""
+    weights = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    saved = [
+        {parameter: {k: v.clone() for k, v in state.items()} for parameter, state in optimiser.state.items()}
+        for optimiser in optimisers
+    ]
+
+    @torch.no_grad()
+    def restore() -> None:
+        for name, tensor in method.state_dict().items():
+            tensor.copy_(weights[name])
+        for optimiser, before in zip(optimisers, saved, strict=True):
+            for parameter, state in optimiser.state.items():
+                for key, tensor in state.items():
+                    old = before.get(parameter, {}).get(key)
+                    tensor.zero_() if old is None else tensor.copy_(old)
+
+    return restore

@@ -1,0 +1,45 @@
+"""Optimisers and learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from sitar.config import TrainConfig
+
+
+def build_optimiser(config: TrainConfig, parameters: Sequence[nn.Parameter], device: torch.device) -> Optimizer:
+    """The optimiser of one objective. Its learning rate is a tensor on a GPU, so that a captured step can follow it."""
+    on_gpu = device.type == "cuda"
+    rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
+    if config.optimiser == "sgd":
+        return SGD(parameters, lr=rate, momentum=config.momentum, weight_decay=config.weight_decay, fused=True)
+    cls = Adam if config.optimiser == "adam" else AdamW
+    return cls(parameters, lr=rate, weight_decay=config.weight_decay, fused=True, capturable=on_gpu)
+
+
+def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, epochs: int) -> float:
+    """The rate of a step counted from 0: a linear warm-up, then constant, or falling to 0 at the end of the phase."""
+    warmup = config.warmup_epochs * steps_per_epoch
+    if step < warmup:
+        return config.learning_rate * (step + 1) / (warmup + 1)
+    total = epochs * steps_per_epoch
+    progress = (step - warmup) / max(1, total - warmup)
+    factor = {
+        "constant": 1.0,
+        "linear": 1 - progress,
+        "cosine": 0.5 * (1 + math.cos(math.pi * progress)),
+    }[config.schedule]
+    return config.learning_rate * factor

@@ -1,0 +1,145 @@
+"""A run from settings to a finished run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sitar.config import RunConfig, load_config
+from sitar.data import Data, EvalSplit, load_data
+from sitar.errors import RunError
+from sitar.evaluation.metrics import split_metrics
+from sitar.evaluation.predict import predict_logits
+from sitar.evaluation.selection import check_selection
+from sitar.methods import Method, build_method
+from sitar.records import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
+from sitar.training.checkpoint import load_state, save_weights
+from sitar.training.environment import describe_environment, resolve_device
+from sitar.training.loop import Loop
+from sitar.training.progress import ProgressReport
+from sitar.training.seeding import INIT, seed_everything
+
+
+def train(
+    preset: str,
+    *,
+    seed: int | None = None,
+    overrides: Iterable[str] = (),
+    out: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    progress: bool = True,
+) -> RunFolder:
+    """Train what a preset (or a .yaml file of your own) describes, evaluate it, and leave a finished run folder.
+
+    `overrides` are "section.key=value" strings. Without `out` the folder is runs/<preset>/seed<N>, with a short hash
+    of the overrides. `resume` continues a run that was stopped, exactly; a finished run is left as it is.
+    The caller's random state is not touched.
+    """
+    overrides = list(overrides)
+    config = load_config(preset, overrides, seed)
+    folder = RunFolder(Path(out) if out is not None else default_folder(config, overrides))
+    return train_config(config, folder, device=device, resume=resume, progress=progress)
+
+
+def default_folder(config: RunConfig, overrides: Iterable[str]) -> Path:
+    name = Path(config.preset).with_suffix("") if config.preset.endswith((".yaml", ".yml")) else Path(config.preset)
+    settings = sorted(overrides)
+    suffix = "-" + hashlib.sha256("\n".join(settings).encode()).hexdigest()[:8] if settings else ""
+    return Path("runs", *name.parts[-2:], f"seed{config.seed}{suffix}")
+
+
+def train_config(
+    config: RunConfig, folder: RunFolder, *, device: str = "auto", resume: bool = False, progress: bool = True
+) -> RunFolder:
+    """Train a complete configuration in `folder`."""
+    place = resolve_device(device)
+    resuming = resume and folder.config_file.is_file()
+    if resuming:
+        _check_same(config, folder)
+        if folder.is_done:
+            return folder
+    data = load_data(config.data)
+    check_selection(config.train.selection, data)
+    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+        seed_everything(config.seed, INIT, 0)
+        method = build_method(config, data.task)
+        if not resuming:
+            folder.create(config.to_dict())
+        _write_environment(folder, config, data, place)
+        with ProgressReport(progress) as report:
+            loop = Loop(method, data, config, folder, place, report)
+            loop.run(load_state(folder) if resuming else None)
+        save_weights(folder, method.state_dict())
+        splits, predictions = evaluate_method(method, data, place)
+    write_atomic(folder.predictions_file, _npz(predictions))
+    folder.finish(
+        {
+            "version": RESULT_VERSION,
+            "dataset": config.data.name,  # type: ignore[attr-defined]
+            "method": config.method.name,  # type: ignore[attr-defined]
+            "preset": config.preset,
+            "seed": config.seed,
+            "selection": config.train.selection,
+            "selected_epoch": loop.selected_epoch,
+            "seconds": round(loop.elapsed(), 3),
+            "splits": splits,
+        }
+    )
+    folder.state_file.unlink(missing_ok=True)
+    return folder
+
+
+def evaluate_method(
+    method: Method, data: Data, device: torch.device
+) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
+    """Metrics of every split by name, and the predictions of the evaluation splits as flat arrays."""
+    method.eval()
+    metrics: dict[str, dict[str, Any]] = {}
+    predictions: dict[str, np.ndarray] = {}
+    for name, split in {"train": EvalSplit(data.train.x, data.train.y), **data.evaluation}.items():
+        logits, y = predict_logits(method.logits, split.x, device), split.y.numpy()
+        group = None if split.group is None else split.group.numpy()
+        metrics[name] = split_metrics(logits, y, group, split.group_names, split.group_share)
+        if name != "train":
+            predictions |= {f"{name}/logits": logits, f"{name}/y": y}
+            if group is not None:
+                predictions[f"{name}/group"] = group
+    return metrics, predictions
+
+
+def _check_same(config: RunConfig, folder: RunFolder) -> None:
+    different = list(differences(config.to_dict(), folder.read_config()))
+    if different:
+        raise RunError(
+            f"{str(folder.path)!r} holds a run with other settings, so it cannot be resumed with these. Choose another "
+            "folder with --out. Nothing was changed. " + "; ".join(different) + "."
+        )
+
+
+def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device: torch.device) -> None:
+    """Who ran this where; a resumed run keeps its first entry and adds one a resume."""
+    now = {**describe_environment(device), "seed": config.seed, "data_checksum": data.checksum}
+    if folder.environment_file.exists():
+        first = json.loads(folder.environment_file.read_text(encoding="utf-8"))
+        if first["data_checksum"] != data.checksum:
+            raise RunError(
+                f"The data has changed since the run in {str(folder.path)!r} was started, so it cannot be resumed. "
+                "Bring the data back, or start again in another folder."
+            )
+        now = {**first, "resumed": [*first.get("resumed", []), now]}
+    write_atomic(folder.environment_file, to_json(now))
+
+
+def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()

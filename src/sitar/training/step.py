@@ -1,0 +1,101 @@
+"""One training step over data that lives on the device: plain eager, or the whole step captured as a CUDA graph.
+
+A step gathers its batch, runs every objective (loss, gradient, optimiser) and adds the loss terms to running sums.
+It reads its place in the epoch from tensors on the device, so that the captured step is one launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+from sitar.config import TrainConfig
+from sitar.data.base import TrainBatch, TrainSplit, to_float
+from sitar.methods.base import Objective
+
+WARM_UP_STEPS = 3
+
+
+class EagerStep:
+    """The reference: what a captured step must agree with."""
+
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        optimisers: Sequence[Optimizer],
+        split: TrainSplit,
+        batch_size: int,
+        steps: int,
+        device: torch.device,
+        config: TrainConfig,
+    ) -> None:
+        self.objectives = objectives
+        self.optimisers = optimisers
+        self.split = split
+        self.config = config
+        self.device = device
+        self.order = torch.zeros(steps, batch_size, dtype=torch.long, device=self.device)
+        self.position = torch.zeros(1, dtype=torch.long, device=self.device)
+        self.sums: dict[str, Tensor] = {}
+
+    def begin_epoch(self, order: Tensor) -> None:
+        """`order` (step, batch) says which samples each step sees."""
+        self.order.copy_(order)
+        self.position.zero_()
+        for total in self.sums.values():
+            total.zero_()
+
+    def __call__(self) -> None:
+        """Run the next step of the epoch."""
+        self._step()
+
+    def _step(self) -> None:
+        index = self.order.index_select(0, self.position).squeeze(0)
+        self.position += 1
+        x = self.split.x[index.to(self.split.x.device)].to(self.device)
+        batch = TrainBatch(to_float(x), self.split.y[index], index)
+        for objective, optimiser in zip(self.objectives, self.optimisers, strict=True):
+            optimiser.zero_grad(set_to_none=True)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+                terms = objective.loss(batch)
+            terms["loss"].backward()
+            if self.config.gradient_clip is not None:
+                clip_grad_norm_(objective.parameters, self.config.gradient_clip, foreach=True)
+            optimiser.step()
+            for name, value in terms.items():
+                value = value.detach().float()
+                if name not in self.sums:
+                    self.sums[name] = torch.zeros_like(value)
+                self.sums[name] += value
+
+
+class CapturedStep(EagerStep):
+    """The same step as one CUDA graph.
+
+    The warm-up steps that CUDA asks for before a capture run on the real parameters; `restore` puts back all that
+    they change, so that a captured run starts where an eager one does.
+    """
+
+    def __init__(self, *arguments: Any, restore: Callable[[], None]) -> None:
+        super().__init__(*arguments)
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_STEPS):
+                self.position.zero_()
+                self._step()
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        for optimiser in self.optimisers:
+            optimiser.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._step()
+        restore()
+
+    def __call__(self) -> None:
+        self.graph.replay()
