@@ -37,7 +37,7 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
             "preset": what["preset"],
             "overrides": [*what.get("set", []), *settings],
             "seed": seed,
-            "folder": "-".join([what["preset"], column, f"seed{seed}"]).replace("/", "-").replace(" ", ""),
+            "folder": "-".join([what["preset"], *what.get("set", []), column, f"seed{seed}"]).replace("/", "-").replace(" ", ""),
         }
         for row, what in table["rows"].items()
         for column, settings in table["columns"].items()
@@ -77,7 +77,7 @@ def collect(name: str, out: Path) -> None:
             run["shortcut_score"] = [round(v, 3) for v in last["shortcut_score"]]
         runs.append(run)
     environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    del environment["seed"]
+    environment = {key: environment[key] for key in ("commit", "python", "versions", "device", "data_checksum")}
     runs_text = ",\n".join("    " + json.dumps(run) for run in runs)
     record_path(name).parent.mkdir(exist_ok=True)
     record_path(name).write_text(
