@@ -37,7 +37,9 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
             "preset": what["preset"],
             "overrides": [*what.get("set", []), *settings],
             "seed": seed,
-            "folder": "-".join([what["preset"], *what.get("set", []), column, f"seed{seed}"]).replace("/", "-").replace(" ", ""),
+            "folder": "-".join([what["preset"], *what.get("set", []), column, f"seed{seed}"])
+            .replace("/", "-")
+            .replace(" ", ""),
         }
         for row, what in table["rows"].items()
         for column, settings in table["columns"].items()
@@ -114,9 +116,11 @@ def render(name: str) -> str:
         [
             f"# {table['title']}",
             "",
-            f"Mean ± standard deviation over seeds {seeds}; last epoch, one setting for all columns. "
-            f"Made by `python reproduce/run.py {name}` from `reproduce/records/{name}.json` "
-            f"({where['device']}, torch {where['versions']['torch']}, commit {str(where['commit'])[:12]}).",
+            (
+                f"Mean ± standard deviation over seeds {seeds}; the last epoch unless the row says otherwise; one "
+                f"setting for all columns. Made by `python reproduce/run.py {name}` from `reproduce/records/{name}.json` "
+                f"({where['device']}, torch {where['versions']['torch']}, commit {str(where['commit'])[:12]})."
+            ),
             "",
             *lines,
             "",
@@ -146,7 +150,8 @@ def main() -> None:
         command = [sys.executable, __file__, options.name, "--out", str(out), "--device", options.device]
         command += ["--workers", str(options.workers), "--worker"]
         processes = [subprocess.Popen([*command, str(k)]) for k in range(options.workers)]
-        if any([process.wait() for process in processes]):
+        statuses = [process.wait() for process in processes]
+        if any(statuses):
             sys.exit("A worker failed; run the same command again to continue.")
         collect(options.name, out)
     page = HERE.parent / "docs" / "results" / f"{options.name}.md"

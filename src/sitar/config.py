@@ -30,7 +30,9 @@ class ModelConfig(Config):
 
     latent_dim: int = Field(default=10, gt=0, description="number of latent axes (d)")
     channels: tuple[int, ...] | None = Field(
-        default=None, min_length=1, description="width of each convolution; null derives depth and widths from the image"
+        default=None,
+        min_length=1,
+        description="width of each convolution; null derives depth and widths from the image",
     )
     hidden: int = Field(default=128, gt=0, description="hidden units of the classifier")
     activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the classifier")
@@ -107,6 +109,7 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
         if not isinstance(value, Mapping):
             problems.append(f"{section}: expected settings (key: value), got {value!r}.")
             continue
+        cls = Config
         try:
             cls = _section_class(section, value)
             raw[section] = cls.model_validate(dict(value))

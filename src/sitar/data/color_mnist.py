@@ -73,15 +73,15 @@ def _paper(config: ColorMNISTConfig) -> Data:
         random = np.random.default_rng((config.seed, stream))
         y = _flip(digits >= 5, config.label_noise, random)
         color = _flip(y, 1 - config.rho, random)
-        images = _shrink(images, config.image_size)
+        small = _shrink(images, config.image_size)
         if part == "train":
-            train = TrainSplit(_paint(images, color, channels=3), torch.from_numpy(y))
+            train = TrainSplit(_paint(small, color, channels=3), torch.from_numpy(y))
             share = _share(y, color)
             continue
         conflicting = _flip(y, config.rho, random)
         inside, outside = {"val": ("val", "val_ood"), "test": ("id_test", "ood_test")}[part]
-        evaluation[inside] = _eval_split(_paint(images, color, channels=3), y, color, share)
-        evaluation[outside] = _eval_split(_paint(images, conflicting, channels=3), y, conflicting, share)
+        evaluation[inside] = _eval_split(_paint(small, color, channels=3), y, color, share)
+        evaluation[outside] = _eval_split(_paint(small, conflicting, channels=3), y, conflicting, share)
     assert train is not None
     return Data(train, evaluation, CLASSES, CHECKSUM)
 

@@ -111,10 +111,12 @@ def ranking_metrics(
         truth = np.eye(num_classes, dtype=int)[y]
         auroc = _number(roc_auc_score(truth, probability, average="macro"))
         auprc = _number(average_precision_score(truth, probability, average="macro"))
+    if not len(y):
+        return {"auroc": auroc, "auprc": auprc, "f1": None}
     average = "binary" if num_classes == 2 else "macro"
-    f1 = f1_score(y, probability.argmax(1), labels=None if num_classes == 2 else range(num_classes),
-                  average=average, zero_division=0.0) if len(y) else None  # fmt: skip
-    return {"auroc": auroc, "auprc": auprc, "f1": None if f1 is None else _number(f1)}
+    labels = None if num_classes == 2 else list(range(num_classes))
+    f1 = f1_score(y, probability.argmax(1), labels=labels, average=average, zero_division=0)  # type: ignore[arg-type]
+    return {"auroc": auroc, "auprc": auprc, "f1": _number(f1)}
 
 
 def bootstrap_intervals(

@@ -35,8 +35,6 @@ def cross_entropy(
     return F.cross_entropy(logits, y, weight=class_weight)
 
 
-def consistency(
-    clean: Float[Tensor, "batch classes"], shaken: Float[Tensor, "batch classes"]
-) -> Float[Tensor, ""]:
+def consistency(clean: Float[Tensor, "batch classes"], shaken: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
     """|f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
     return (clean - shaken).square().sum(1).mean()

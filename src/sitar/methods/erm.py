@@ -33,6 +33,7 @@ class ERMConfig(Config):
 @METHODS.register("erm")
 class ERM(Method):
     Config = ERMConfig
+    class_weight: Tensor | None
 
     def __init__(self, config: ERMConfig, model: ModelConfig, task: Task) -> None:
         super().__init__()

@@ -59,6 +59,8 @@ class SITARConfig(Config):
 @METHODS.register("sitar")
 class SITAR(Method):
     Config = SITARConfig
+    class_weight: Tensor | None
+    beta: Tensor
 
     def __init__(self, config: SITARConfig, model: ModelConfig, task: Task) -> None:
         super().__init__()
@@ -90,10 +92,7 @@ class SITAR(Method):
         robust = cross_entropy(shaken_logits, batch.y, self.class_weight)
         change = consistency(logits, shaken_logits)
         return {
-            "loss": self.config.reconstruction_weight * error
-            + self.beta * kl
-            + robust
-            + self.config.lambda_ * change,
+            "loss": self.config.reconstruction_weight * error + self.beta * kl + robust + self.config.lambda_ * change,
             "reconstruction": error,
             "kl": kl,
             "cross_entropy": robust,

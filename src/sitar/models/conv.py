@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -40,7 +41,7 @@ class ConvEncoder(nn.Module):
             raise ValueError(f"{len(widths)} convolutions are too many for an image of {height}x{width}")
         self.channels = (inputs, *widths)
         layers: list[nn.Module] = []
-        for before, after in zip(self.channels, self.channels[1:], strict=False):
+        for before, after in pairwise(self.channels):
             layers += [nn.Conv2d(before, after, KERNEL, STRIDE, PADDING), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Flatten())
         self.map_shape = (widths[-1], *self.sizes[-1])
@@ -58,8 +59,8 @@ class ConvDecoder(nn.Module):
         self.project = nn.Linear(latent_dim, encoder.out_features)
         layers: list[nn.Module] = [nn.ReLU(), nn.Unflatten(1, encoder.map_shape)]
         widths, sizes = encoder.channels[::-1], encoder.sizes[::-1]
-        for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
-            extra = tuple(big - STRIDE * small for big, small in zip(sizes[i + 1], sizes[i], strict=True))
+        for i, (before, after) in enumerate(pairwise(widths)):
+            extra = (sizes[i + 1][0] - STRIDE * sizes[i][0], sizes[i + 1][1] - STRIDE * sizes[i][1])
             layers += [nn.ConvTranspose2d(before, after, KERNEL, STRIDE, PADDING, output_padding=extra), nn.ReLU()]
         layers[-1] = nn.Sigmoid()
         self.layers = nn.Sequential(*layers)

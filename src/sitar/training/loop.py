@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sitar.config import RunConfig, TrainConfig
+from sitar.config import RunConfig
 from sitar.data.base import Data, EvalSplit, TrainSplit
 from sitar.errors import ConfigError, TrainingError
 from sitar.evaluation.metrics import class_balanced, group_accuracies, worst_group
@@ -20,7 +21,7 @@ from sitar.evaluation.selection import criterion
 from sitar.methods.base import FitPhase, GradientPhase, Method
 from sitar.records import RunFolder
 from sitar.training.checkpoint import State, save_state, save_weights, snapshot, to_cpu
-from sitar.training.optimise import build_optimiser, learning_rate, set_learning_rate
+from sitar.training.optimise import build_optimiser, learning_rate
 from sitar.training.progress import ProgressReport
 from sitar.training.seeding import INIT, NOISE, epoch_order, seed_everything
 from sitar.training.step import CapturedStep, EagerStep
@@ -107,6 +108,10 @@ class Loop:
             done = progress["epoch"]
             for optimiser, saved in zip(optimisers, progress["optimisers"], strict=True):
                 optimiser.load_state_dict(saved)
+
+        def rates(position: int) -> list[float]:
+            return [learning_rate(own, position, steps, epochs) for own in settings]
+
         step = self._build_step(phase, optimisers, batch_size, steps)
         self.report.begin_phase(phase.name, epochs, steps, done)
 
@@ -118,12 +123,12 @@ class Loop:
             self.method.begin_epoch(epoch)
             seed_everything(self.config.seed, NOISE, number, epoch)
             step.begin_epoch(epoch_order(indices, batch_size, self.config.seed, number, epoch))
-            self._epoch(step, epoch, steps, epochs, optimisers, settings)
+            self._epoch(step, epoch, steps, rates)
+            self._check_finite(step.sums["loss"].item(), epoch)
             terms = {name: (total / steps).tolist() for name, total in step.sums.items()}
-            self._check_finite(terms["loss"], epoch)
 
             line: dict[str, Any] = {"phase": phase.name, "epoch": epoch + 1, **terms}
-            line["learning_rate"] = learning_rate(settings[0], (epoch + 1) * steps - 1, steps, epochs)
+            line["learning_rate"] = rates((epoch + 1) * steps - 1)[0]
             if (epoch + 1) % config.evaluate_every == 0 or epoch + 1 == epochs:
                 line |= {name: self._accuracies(split) for name, split in self.watched.items()}
                 if config.selection != "last" and phase.select:
@@ -140,28 +145,16 @@ class Loop:
             self.method.load_state_dict(best.weights)
         self.selected_epoch = best.epoch or epochs
 
-    def _epoch(
-        self,
-        step: EagerStep,
-        epoch: int,
-        steps: int,
-        epochs: int,
-        optimisers: list[Optimizer],
-        settings: list[TrainConfig],
-    ) -> None:
+    def _epoch(self, step: EagerStep, epoch: int, steps: int, rates: Callable[[int], list[float]]) -> None:
         glanced = time.perf_counter()
         for i in range(steps):
-            for optimiser, own in zip(optimisers, settings, strict=True):
-                set_learning_rate(optimiser, learning_rate(own, epoch * steps + i, steps, epochs))
-            step()
+            step(rates(epoch * steps + i))
             if time.perf_counter() - glanced > GLANCE_SECONDS:
                 glanced = time.perf_counter()
                 self.report.step(epoch, i + 1)
                 self._check_finite(step.sums["loss"].item(), epoch)
 
-    def _build_step(
-        self, phase: GradientPhase, optimisers: list[Optimizer], batch_size: int, steps: int
-    ) -> EagerStep:
+    def _build_step(self, phase: GradientPhase, optimisers: list[Optimizer], batch_size: int, steps: int) -> EagerStep:
         config = self.config.train
         arguments = (phase.objectives, optimisers, self.train, batch_size, steps, self.device, config)
         capturable = self.device.type == "cuda" and self.train.x.device.type == "cuda"

@@ -27,13 +27,17 @@ class ProgressReport:
 
     def __enter__(self) -> Self:
         if self.enabled and self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
-                       TimeElapsedColumn(), TextColumn("left"), Remaining(), TextColumn("{task.fields[note]}"))  # fmt: skip
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
+                TimeElapsedColumn(), TextColumn("left"), Remaining(), TextColumn("{task.fields[note]}"),
+            )  # fmt: skip
             self.bar = Progress(*columns, console=self.console, transient=True)
             self.bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.bar:
             self.bar.stop()
 
@@ -63,4 +67,6 @@ class ProgressReport:
             if now - self.last_line >= LINE_SECONDS:
                 self.last_line = now
                 left = (now - self.started) / (done - self.first) * (self.epochs - done)
-                print(f"{self.name}: epoch {done}/{self.epochs}, {note}, {left:.0f} s left", file=sys.stderr, flush=True)
+                print(
+                    f"{self.name}: epoch {done}/{self.epochs}, {note}, {left:.0f} s left", file=sys.stderr, flush=True
+                )

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from sitar.config import TrainConfig
 from sitar.data.base import TrainBatch, TrainSplit, to_float
 from sitar.methods.base import Objective
+from sitar.training.optimise import set_learning_rate
 
 WARM_UP_STEPS = 3
 
@@ -41,6 +42,7 @@ class EagerStep:
         self.device = device
         self.order = torch.zeros(steps, batch_size, dtype=torch.long, device=self.device)
         self.position = torch.zeros(1, dtype=torch.long, device=self.device)
+        self.rates: Sequence[float] = ()
         self.sums: dict[str, Tensor] = {}
 
     def begin_epoch(self, order: Tensor) -> None:
@@ -50,9 +52,16 @@ class EagerStep:
         for total in self.sums.values():
             total.zero_()
 
-    def __call__(self) -> None:
-        """Run the next step of the epoch."""
+    def __call__(self, rates: Sequence[float]) -> None:
+        """Run the next step of the epoch, each optimiser at its learning rate."""
+        self._set(rates)
         self._step()
+
+    def _set(self, rates: Sequence[float]) -> None:
+        if rates != self.rates:
+            for optimiser, rate in zip(self.optimisers, rates, strict=True):
+                set_learning_rate(optimiser, rate)
+            self.rates = rates
 
     def _step(self) -> None:
         index = self.order.index_select(0, self.position).squeeze(0)
@@ -68,10 +77,9 @@ class EagerStep:
                 clip_grad_norm_(objective.parameters, self.config.gradient_clip, foreach=True)
             optimiser.step()
             for name, value in terms.items():
-                value = value.detach().float()
                 if name not in self.sums:
-                    self.sums[name] = torch.zeros_like(value)
-                self.sums[name] += value
+                    self.sums[name] = torch.zeros_like(value, dtype=torch.float32, requires_grad=False)
+                self.sums[name] += value.detach()
 
 
 class CapturedStep(EagerStep):
@@ -97,5 +105,6 @@ class CapturedStep(EagerStep):
             self._step()
         restore()
 
-    def __call__(self) -> None:
+    def __call__(self, rates: Sequence[float]) -> None:
+        self._set(rates)
         self.graph.replay()

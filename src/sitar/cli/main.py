@@ -1,0 +1,50 @@
+"""The `sitar` command. Every error a user can cause is one message and exit status 2."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from sitar import __version__
+from sitar.cli import compare, demo, doctor, evaluate, presets, train
+from sitar.errors import SitarError
+
+app = typer.Typer(
+    help="Train classifiers that do not fall for shortcuts, without being told what the shortcut is.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(f"sitar {__version__}")
+        raise typer.Exit
+
+
+for module in (train, evaluate, compare, presets, doctor, demo):
+    app.command(module.__name__.rpartition(".")[2])(module.command)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    try:
+        app()
+    except SitarError as error:
+        _fail(str(error))
+    except OSError as error:
+        if os.environ.get("SITAR_DEBUG"):
+            raise
+        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+
+
+def _fail(message: str) -> None:
+    print(f"Error: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,33 @@
+"""Printing: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from sitar.reporting.tables import Table
+
+PLAIN_WIDTH = 160  # where standard output is not a terminal
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+
+
+def print_table(table: Table) -> None:
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    shown = RichTable(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
+    for column, values in zip(table.columns, zip(*table.rows, strict=True), strict=True):
+        numeric = all(value[:1].isdigit() or value == "–" for value in values)
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*row)
+    console.print(shown)
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sitar.cli.output import Json, print_json, print_table
+from sitar.config import load_config, preset_names, preset_text
+from sitar.reporting.tables import Table
+
+
+def command(
+    show: Annotated[str | None, typer.Option(help="Print one preset; with --json its complete settings.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the presets, or show one with the source of each value."""
+    if show is not None:
+        print_json(load_config(show).to_dict()) if as_json else typer.echo(preset_text(show).rstrip())
+        return
+    about = {name: preset_text(name).splitlines()[0].removeprefix("#").strip() for name in preset_names()}
+    if as_json:
+        print_json(about)
+        return
+    note = "sitar train PRESET trains one, sitar presets --show PRESET shows its settings."
+    print_table(Table("Presets", ["preset", "what it is"], [[name, text] for name, text in about.items()], note))

@@ -1,0 +1,1 @@
+"""Tables and figures, rebuilt from run folders alone: no torch here."""

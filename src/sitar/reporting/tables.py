@@ -1,0 +1,134 @@
+"""Tables as plain data: a list of column names and rows of text. Percent begins here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from sitar.errors import RunError
+from sitar.records import RunFolder
+
+TEST_SPLITS = ("id_test", "ood_test", "test")
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """70.1, or 70.1 (69.2-71.0) with an interval; a dash where a figure does not exist."""
+    if value is None:
+        return "–"
+    text = f"{100 * value:.1f}"
+    return text if interval is None else f"{text} ({100 * interval[0]:.1f}-{100 * interval[1]:.1f})"
+
+
+def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row a split: the figures of result.json."""
+    rows = []
+    for name, metrics in splits.items():
+        intervals = metrics.get("intervals") or {}
+        rows.append(
+            [
+                name,
+                f"{metrics['n']:,}",
+                percent(metrics["average"], intervals.get("average")),
+                percent(metrics["worst_group"], intervals.get("worst_group")),
+                percent(metrics["adjusted_average"]),
+                percent(metrics["class_balanced"]),
+                percent(metrics.get("auroc")),
+                percent(metrics["calibration_error"]),
+            ]
+        )
+    columns = ["split", "n", "average", "worst group", "adjusted avg", "class bal.", "AUROC", "calib. error"]
+    return Table(title, columns, rows, "Percent; 95 % bootstrap intervals over samples in brackets.")
+
+
+def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row a group, one column a split: accuracy and size."""
+    grouped = {name: metrics["groups"] for name, metrics in splits.items() if metrics["groups"]}
+    names = list(dict.fromkeys(group for groups in grouped.values() for group in groups))
+    rows = []
+    for group in names:
+        cells = [groups.get(group, {"accuracy": None, "n": 0}) for groups in grouped.values()]
+        rows.append([group, *(f"{percent(cell['accuracy'])} (n={cell['n']:,})" for cell in cells)])
+    return Table(title, ["group", *grouped], rows, "Percent accuracy; a dash for an empty group.")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in nothing but the seed."""
+
+    label: str
+    seeds: list[int]
+    results: list[dict[str, Any]]
+
+    def summary(self, split: str, metric: str) -> dict[str, Any]:
+        """Mean, standard deviation over seeds (None for one) and the single values, None where a figure is missing."""
+        values = [result["splits"].get(split, {}).get(metric) for result in self.results]
+        known = [value for value in values if value is not None]
+        return {
+            "mean": mean(known) if known else None,
+            "std": stdev(known) if len(known) > 1 else None,
+            "values": values,
+        }
+
+
+def group_runs(folders: Sequence[RunFolder]) -> list[Row]:
+    """Finished runs, those that differ only in the seed together, labelled by preset and by what else differs."""
+    together: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    seen: dict[tuple[str, int], RunFolder] = {}
+    for folder in folders:
+        config, result = folder.read_config(), folder.result()
+        key = json.dumps({k: v for k, v in config.items() if k != "seed"}, sort_keys=True)
+        twin = seen.setdefault((key, config["seed"]), folder)
+        if twin is not folder:
+            raise RunError(
+                f"{str(folder.path)!r} and {str(twin.path)!r} are the same run (settings and seed). Give one of them."
+            )
+        together.setdefault(key, []).append((config, result))
+    configs = [_flat(runs[0][0]) for runs in together.values()]
+    rows = []
+    for config, runs in zip(configs, together.values(), strict=True):
+        rivals = [other for other in configs if other["preset"] == config["preset"] and other is not config]
+        varying = sorted({key for other in rivals for key in config.keys() | other.keys()
+                          if key != "seed" and config.get(key) != other.get(key)})  # fmt: skip
+        label = " ".join([config["preset"], *(f"{key}={config.get(key)}" for key in varying)])
+        ordered = sorted((result for _, result in runs), key=lambda result: result["seed"])
+        rows.append(Row(label, [result["seed"] for result in ordered], ordered))
+    return rows
+
+
+def compare_table(rows: Sequence[Row], metrics: Sequence[str] = ("average", "worst_group")) -> Table:
+    """One line a row of runs: mean and deviation over seeds on every test split."""
+    splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
+    columns = ["runs", "seeds", *(f"{split} {metric.replace('_', ' ')}" for split in splits for metric in metrics)]
+    lines = []
+    for row in rows:
+        cells = [row.summary(split, metric) for split in splits for metric in metrics]
+        lines.append([row.label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
+    datasets = sorted({result["dataset"] for row in rows for result in row.results})
+    selections = sorted({result["selection"] for row in rows for result in row.results})
+    note = (
+        f"Percent, mean ± standard deviation over seeds. Data: {', '.join(datasets)}. Epoch: {', '.join(selections)}."
+    )
+    return Table("Comparison", columns, lines, note)
+
+
+def _mean_and_std(summary: Mapping[str, Any]) -> str:
+    text = percent(summary["mean"])
+    return text if summary["std"] is None else f"{text} ± {100 * summary['std']:.1f}"
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
