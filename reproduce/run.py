@@ -118,7 +118,8 @@ def render(name: str) -> str:
             "",
             (
                 f"Mean ± standard deviation over seeds {seeds}; the last epoch unless the row says otherwise; one "
-                f"setting for all columns. Made by `python reproduce/run.py {name}` from `reproduce/records/{name}.json` "
+                f"setting for all columns. Made by `python reproduce/run.py {name}` from "
+                f"`reproduce/records/{name}.json` "
                 f"({where['device']}, torch {where['versions']['torch']}, commit {str(where['commit'])[:12]})."
             ),
             "",
