@@ -1,0 +1,199 @@
+"""The command line as a person meets it: real processes, real data, exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TINY = ["--set", "data.image_size=14", "--set", "data.train_size=400", "--set", "model.channels=[4]"]
+TINY += ["--set", "train.epochs=2", "--set", "train.batch_size=64"]
+
+
+def sitar(*arguments: object, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "sitar", *map(str, arguments)],
+        cwd=cwd, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == expect, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which two tiny runs were trained."""
+    root = tmp_path_factory.mktemp("cli")
+    sitar("train", "color_mnist/sitar", *TINY, "--seed", 1, "--out", "runs/a", cwd=root)
+    sitar("train", "color_mnist/erm", *TINY, "--seed", 1, "--out", "runs/b", cwd=root)
+    return root
+
+
+def test_help_needs_no_torch(tmp_path: Path) -> None:
+    code = "import sys; sys.argv = ['sitar', '--help']\nfrom sitar.cli.main import main\n"
+    code += "try:\n  main()\nexcept SystemExit: pass\n"
+    code += "assert not {'torch', 'sklearn'} & set(sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for name in ("train", "evaluate", "compare", "presets", "doctor", "demo"):
+        assert name in done.stdout
+
+
+def test_version(tmp_path: Path) -> None:
+    from sitar import __version__
+
+    assert __version__ in sitar("--version", cwd=tmp_path).stdout
+
+
+def test_presets(tmp_path: Path) -> None:
+    names = json.loads(sitar("presets", "--json", cwd=tmp_path).stdout)
+    wanted = {f"color_mnist/{m}" for m in ("erm", "control", "sitar", "sitar_best")}
+    assert wanted | {f"demo/{m}" for m in ("erm", "control", "sitar")} <= set(names)
+    assert "# source:" in sitar("presets", "--show", "color_mnist/sitar", cwd=tmp_path).stdout
+    complete = json.loads(sitar("presets", "--show", "color_mnist/sitar", "--json", cwd=tmp_path).stdout)
+    assert complete["method"]["lambda"] == 10.0
+    assert complete["data"]["label_noise"] == 0.25
+    assert "color_mnist/sitar_best" in sitar("presets", cwd=tmp_path).stdout
+
+
+def test_the_papers_preset_is_the_paper(tmp_path: Path) -> None:
+    shown = json.loads(sitar("presets", "--show", "color_mnist/sitar", "--json", cwd=tmp_path).stdout)
+    method = shown["method"]
+    assert (method["noise"], method["alpha"], method["beta"], method["lambda"]) == ("axis", 1.0, 2.0, 10.0)
+    assert (shown["model"]["latent_dim"], shown["model"]["activation"]) == (10, "gelu")
+
+
+def test_doctor(tmp_path: Path) -> None:
+    checks = json.loads(sitar("doctor", "--json", cwd=tmp_path).stdout)
+    assert {"python", "torch", "MNIST", "this folder"} <= {check["what"] for check in checks}
+    assert "60,000" in sitar("doctor", cwd=tmp_path).stdout
+
+
+def test_train_leaves_the_whole_run_folder(folder: Path) -> None:
+    names = {path.name for path in (folder / "runs/a").iterdir()}
+    assert names == {"config.yaml", "metrics.jsonl", "result.json", "predictions.npz", "environment.json",
+                     "checkpoint", "done"}  # fmt: skip
+
+
+def test_train_json_and_default_folder(tmp_path: Path) -> None:
+    done = sitar("train", "color_mnist/erm", *TINY, "--json", "--quiet", cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert result["preset"] == "color_mnist/erm"
+    assert done.stderr == ""
+    (run,) = (tmp_path / "runs/color_mnist/erm").iterdir()
+    assert re.fullmatch(r"seed0-[0-9a-f]{8}", run.name)
+
+
+def test_evaluate_agrees_with_the_record(folder: Path) -> None:
+    recorded = json.loads((folder / "runs/a/result.json").read_text())["splits"]
+    assert json.loads(sitar("evaluate", "runs/a", "--json", cwd=folder).stdout) == recorded
+    assert "label=1,color=0" in sitar("evaluate", "runs/a", cwd=folder).stdout
+
+
+def test_compare(folder: Path) -> None:
+    rows = json.loads(sitar("compare", "runs/a", "runs/b", "--json", cwd=folder).stdout)
+    recorded = json.loads((folder / "runs/b/result.json").read_text())["splits"]["ood_test"]["average"]
+    assert [row["seeds"] for row in rows] == [[1], [1]]
+    assert rows[1]["splits"]["ood_test"]["average"]["mean"] == recorded
+    table = sitar("compare", "runs/a", "runs/b", cwd=folder).stdout
+    assert f"{100 * recorded:.1f}" in table
+    assert "auroc" in sitar("compare", "runs/a", "--metric", "auroc", cwd=folder).stdout
+
+
+BAD = {
+    "preset": (["train", "color_mnist/sitr"], "Did you mean 'color_mnist/sitar'"),
+    "method": (["train", "color_mnist/erm", "--set", "method.name=ermm"], "Unknown method 'ermm'"),
+    "dataset": (["train", "color_mnist/erm", "--set", "data.name=mnist"], "Unknown dataset 'mnist'"),
+    "key": (["train", "color_mnist/sitar", "--set", "method.lamda=1"], "Did you mean 'lambda'"),
+    "section": (["train", "color_mnist/sitar", "--set", "methods.alpha=1"], "Did you mean 'method'"),
+    "leftover": (["train", "color_mnist/sitar", "--set", "method.name=erm"], "Unknown key 'method.alpha'"),
+    "value": (["train", "color_mnist/sitar", "--set", "train.epochs=many"], "train.epochs = 'many' is not allowed"),
+    "no value": (["train", "color_mnist/sitar", "--set", "train.epochs"], "not of the form key=value"),
+    "rho above": (["train", "color_mnist/sitar", "--set", "data.rho=1.01"], "data.rho = 1.01 is not allowed"),
+    "rho below": (["train", "color_mnist/sitar", "--set", "data.rho=-0.1"], "data.rho = -0.1 is not allowed"),
+    "rho nan": (["train", "color_mnist/sitar", "--set", "data.rho=.nan"], "data.rho = nan is not allowed"),
+    "empty": (["train", "color_mnist/sitar", "--set", "data.train_size=0"], "training split is empty"),
+    "one class": (["train", "color_mnist/sitar", "--set", "data.train_size=1"], "of one class"),
+    "no mnist": (["train", "color_mnist/sitar", "--set", "data.root=/nonexistent"], "No MNIST files"),
+    "device": (["train", "color_mnist/sitar", "--device", "tpu"], "Device 'tpu' cannot be used here"),
+    "selection": (
+        ["train", "color_mnist/sitar", "--set", "train.selection=val_worst_group", "--set", "data.rho=1.0"],
+        "has no sample in val",
+    ),
+    "channels": (["train", "color_mnist/sitar", "--set", "model.channels=[8,8,8,8,8,8]"], "too many"),
+    "no run": (["evaluate", "nothing"], "There is no run folder"),
+    "not a run": (["compare", "."], "is not a run folder"),
+    "metric": (["compare", ".", "--metric", "acuracy"], "Unknown metric"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_message_and_exit_2(case: str, tmp_path: Path) -> None:
+    arguments, message = BAD[case]
+    done = sitar(*arguments, cwd=tmp_path, expect=2)
+    assert done.stderr.startswith("Error: ")
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_mnist(tmp_path: Path) -> None:
+    import sitar.data
+
+    embedded = Path(sitar.data.__file__).parent / "mnist"
+    own = tmp_path / "own"
+    own.mkdir()
+    for file in embedded.glob("*.gz"):
+        (own / file.name).write_bytes(file.read_bytes()[:-100] if "t10k-images" in file.name else file.read_bytes())
+    done = sitar_error("train", "color_mnist/erm", "--set", f"data.root={own}", cwd=tmp_path)
+    assert "t10k-images-idx3-ubyte.gz" in done
+    assert "is damaged" in done
+
+
+def sitar_error(*arguments: object, cwd: Path) -> str:
+    return sitar(*arguments, cwd=cwd, expect=2).stderr
+
+
+def test_used_and_unwritable_folders(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in (folder / "runs/a").rglob("*") if path.is_file()}
+    assert "already used" in sitar_error("train", "color_mnist/sitar", *TINY, "--out", "runs/a", cwd=folder)
+    other = sitar_error("train", "color_mnist/sitar", *TINY, "--seed", 2, "--out", "runs/a", "--resume", cwd=folder)
+    assert "seed: 2 asked for, 1 in the folder" in other
+    assert "Cannot write" in sitar_error(
+        "train", "color_mnist/sitar", *TINY, "--out", "runs/a/config.yaml/below", cwd=folder
+    )
+    assert before == {path: path.read_bytes() for path in (folder / "runs/a").rglob("*") if path.is_file()}
+
+
+def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
+    # Ctrl-C reaches the process itself, so it is started without a shell
+    long = ["train", "color_mnist/erm", *TINY, "--set", "train.epochs=40", "--set", "train.checkpoint_seconds=0"]
+    long += ["--out", "run"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sitar", *long], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "run/metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in error
+    assert "Traceback" not in error
+    sitar(*long, "--resume", cwd=tmp_path)
+    assert (tmp_path / "run/done").exists()
+    assert [json.loads(line)["epoch"] for line in metrics.read_text().splitlines()] == list(range(1, 41))
+    assert "Run folder: run" in sitar(*long, "--resume", cwd=tmp_path).stdout  # a finished run is left as it is

@@ -1,0 +1,104 @@
+"""README, docs and records tell the truth."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from click.exceptions import UsageError
+from typer.main import get_command
+
+from sitar.cli.main import app
+from sitar.config import load_config
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def reproduce():
+    spec = importlib.util.spec_from_file_location("reproduce_run", ROOT / "reproduce" / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_two_commands_stand_early() -> None:
+    first = README.splitlines()[:25]
+    assert any(line.startswith("make demo") for line in first)
+    assert any(line.startswith("make test") for line in first)
+    assert "pip install sitar" not in README
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
+    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("sitar ")]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_readme_commands_exist(line: str) -> None:
+    """Command and options parse; presets and settings are valid."""
+    words = shlex.split(line)[1:]
+    group = get_command(app)
+    command = group.commands[words[0]]  # type: ignore[attr-defined]
+    try:
+        parameters = command.make_context(words[0], words[1:]).params
+    except UsageError as error:
+        pytest.fail(str(error))
+    if "preset" in parameters:
+        load_config(parameters["preset"], parameters["set_"] or [], parameters["seed"])
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_result_tables_are_made_from_the_records() -> None:
+    runner = reproduce()
+    for record in (ROOT / "reproduce" / "records").glob("*.json"):
+        if (ROOT / "reproduce" / f"{record.stem}.yaml").exists():
+            page = (ROOT / "docs" / "results" / f"{record.stem}.md").read_text(encoding="utf-8")
+            assert page == runner.render(record.stem)
+
+
+def ood(row: str, column: str) -> list[float]:
+    runs = json.loads((ROOT / "reproduce/records/color_mnist.json").read_text(encoding="utf-8"))["runs"]
+    return [
+        100 * r["splits"]["ood_test"]["average"] for r in runs if r["row"].startswith(row) and r["column"] == column
+    ]
+
+
+@pytest.mark.parametrize(("column", "paper"), [("0.5", 69.9), ("0.7", 70.2), ("0.9", 71.5), ("1.0", 70.3)])
+def test_headline_holds_in_the_record(column: str, paper: float) -> None:
+    values = ood("sitar_best", f"rho = {column}")
+    assert len(values) == 5
+    assert mean(values) >= paper
+    assert min(values) >= 67
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [("ERM, epoch chosen", "ERM, epoch chosen"), ("control:", "control"), ("**sitar_best**", "sitar_best")],
+)
+def test_readme_numbers_come_from_the_record(line: str, row: str) -> None:
+    (shown,) = [text for text in README.splitlines() if text.startswith(f"| {line}")]
+    numbers = [float(number) for number in re.findall(r"\b\d+\.\d\b", shown)]
+    assert numbers == [round(mean(ood(row, f"rho = {c}")), 1) for c in ("0.5", "0.7", "0.9", "1.0")]
+
+
+def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python block, with a training of seconds in the place of the demo's minutes."""
+    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    quick = ["train.epochs=1", "data.train_size=300", "model.channels=[4]"]
+    exec(block.replace("seed=1)", f"seed=1, overrides={quick!r}, progress=False)"), {})
