@@ -85,15 +85,17 @@ class RunFolder:
         return (self.path / "done").is_file()
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Make the folder and write its configuration; refuse a folder that already holds something."""
+        """Make the folder and write its configuration; refuse a folder that already holds something.
+
+        What a kill at this very moment leaves behind, an unfinished configuration, does not count.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if any(self.path.iterdir()):
+            if any(not entry.name.startswith(f".{self.config_file.name}.") for entry in self.path.iterdir()):
                 raise RunError(
                     f"The run folder {str(self.path)!r} is already used. Choose another with --out, or continue that "
                     "run with --resume. Nothing was overwritten."
                 )
-            (self.path / "checkpoint").mkdir()
             write_atomic(self.config_file, yaml.safe_dump(dict(config), sort_keys=False).encode())
         except OSError as error:
             raise RunError(

@@ -21,7 +21,7 @@ from sitar.evaluation.selection import criterion
 from sitar.methods.base import FitPhase, GradientPhase, Method
 from sitar.records import RunFolder
 from sitar.training.checkpoint import State, save_state, save_weights, snapshot, to_cpu
-from sitar.training.optimise import build_optimiser, learning_rate
+from sitar.training.optimise import build_optimiser, learning_rate, restore_optimiser
 from sitar.training.progress import ProgressReport
 from sitar.training.seeding import INIT, NOISE, epoch_order, seed_everything
 from sitar.training.step import CapturedStep, EagerStep
@@ -65,19 +65,21 @@ class Loop:
         self.folder.keep_metrics(self.lines)
         phases = self.method.phases()
         for number in count():
+            if state is not None and number == first:  # the code between earlier phases has run again: undo it
+                self.method.load_state_dict(state["method"])
             seed_everything(self.config.seed, INIT, number + 1)
             phase = next(phases, None)
             if phase is None:
                 break
             if number < first:
                 continue
-            resumed = state if state is not None and number == first else None
-            if resumed is not None:  # again: code between phases may have moved weights
-                self.method.load_state_dict(resumed["method"])
+            progress = state["progress"] if state is not None and number == first else None
+            if state is not None and progress is not None:  # stopped within this phase: undo what opens it
+                self.method.load_state_dict(state["method"])
             if isinstance(phase, FitPhase):
                 self._fit(phase, number)
             else:
-                self._train(phase, number, resumed["progress"] if resumed is not None else None)
+                self._train(phase, number, progress)
             self._save(number + 1, progress=None)
 
     def elapsed(self) -> float:
@@ -107,11 +109,12 @@ class Loop:
         if progress is not None:
             done = progress["epoch"]
             for optimiser, saved in zip(optimisers, progress["optimisers"], strict=True):
-                optimiser.load_state_dict(saved)
+                restore_optimiser(optimiser, saved)
 
         def rates(position: int) -> list[float]:
             return [learning_rate(own, position, steps, epochs) for own in settings]
 
+        self.method.train()  # before the step is built: a capture keeps the mode
         step = self._build_step(phase, optimisers, batch_size, steps)
         self.report.begin_phase(phase.name, epochs, steps, done)
 

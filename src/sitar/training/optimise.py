@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,6 +29,14 @@ def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
+    """Load a saved state but keep this optimiser's own learning-rate tensors: a captured step reads them."""
+    rates = [group["lr"] for group in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, epochs: int) -> float:

@@ -69,7 +69,7 @@ def train_config(
             return folder
     data = load_data(config.data)
     check_selection(config.train.selection, data)
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         seed_everything(config.seed, INIT, 0)
         method = build_method(config, data.task)
         if not resuming:

@@ -1,0 +1,39 @@
+"""Fixtures for every kind of test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from sitar.data import Data, EvalSplit, TrainSplit
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Parallelism is xdist's: tiny tensors are slower on many threads."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder with real data; tests that ask for it carry the `data` marker."""
+    folder = Path(os.environ.get("SITAR_TEST_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {str(folder)!r}: point SITAR_TEST_DATA at it")
+    return folder
+
+
+@pytest.fixture
+def tiny_data() -> Data:
+    """Sixteen 3x8x8 images of two classes; val has all four groups."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (16, 3, 8, 8), dtype=torch.uint8, generator=generator)
+    y = torch.arange(16) % 2
+    names = ("label=0,color=0", "label=0,color=1", "label=1,color=0", "label=1,color=1")
+    val = EvalSplit(x[:8], y[:8], 2 * y[:8] + (torch.arange(8) // 2) % 2, names, (0.45, 0.05, 0.05, 0.45))
+    return Data(TrainSplit(x, y), {"val": val}, ("even", "odd"), "0" * 64)

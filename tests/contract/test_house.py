@@ -1,0 +1,206 @@
+"""The rules of the house that a test can keep: who may know what, and what an import may do."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sitar
+from sitar.registry import METHODS
+
+SOURCE = Path(sitar.__file__).parent
+ROOT = Path(__file__).parents[2]
+NAMELESS = ("training", "evaluation", "data", "reporting", "cli")
+TORCHLESS = ("sitar", "sitar.errors", "sitar.registry", "sitar.config", "sitar.records", "sitar.reporting")
+
+
+def trees(*places: str) -> Iterator[tuple[Path, ast.Module]]:
+    for place in places:
+        path = SOURCE / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            yield file, ast.parse(file.read_text(encoding="utf-8"))
+
+
+def strings(node: ast.AST) -> list[ast.Constant]:
+    return [part for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+
+
+def deciding(tree: ast.Module) -> Iterator[ast.Constant]:
+    """String literals by which code can choose: compared, matched, looked up, or keys to look up."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare():
+                for side in (node.left, *node.comparators):
+                    yield from strings(side)
+            case ast.MatchValue(value=value):
+                yield from strings(value)
+            case ast.Dict(keys=keys):
+                for key in keys:
+                    yield from strings(key) if key is not None else ()
+            case ast.Subscript(slice=index):
+                yield from strings(index)
+            case ast.Call(func=ast.Attribute(attr="get" | "startswith" | "endswith" | "register"), args=arguments):
+                for argument in arguments:
+                    yield from strings(argument)
+
+
+def branches(tree: ast.Module, names: set[str], package: str) -> list[int]:
+    """Lines with a method's name as a literal. The package shares its name with a method, so that one literal may
+    stand where it decides nothing: in a list of packages, as the name of a program."""
+    free = {id(node) for node in strings(tree) if node.value == package} - {id(node) for node in deciding(tree)}
+    return [node.lineno for node in strings(tree) if node.value in names and id(node) not in free]
+
+
+@pytest.mark.parametrize("place", NAMELESS)
+def test_no_method_is_known_by_name(place: str) -> None:
+    assert (SOURCE / place).is_dir()
+    names = set(METHODS.names())
+    found = [
+        f"{file.relative_to(SOURCE)}:{line}" for file, tree in trees(place) for line in branches(tree, names, "sitar")
+    ]
+    assert not found, f"a method's name is written in {found}: ask the method instead"
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("x = 'erm'", True),
+        ("if config.method.name == 'sitar': pass", True),
+        ("if name in ('a', 'sitar'): pass", True),
+        ("match name:\n  case 'sitar' | 'erm': pass", True),
+        ("match name:\n  case 'sitar': pass", True),
+        ("COLORS = {'sitar': 'red'}", True),
+        ("COLORS['sitar']", True),
+        ("METHODS.get('sitar')", True),
+        ("PACKAGES = ('sitar', 'torch')", False),
+        ("version('sitar')", False),
+        ("'''erm and sitar'''", False),
+        ("train('color_mnist/erm')", False),
+    ],
+)
+def test_the_search_for_names_finds_them(code: str, wrong: bool) -> None:
+    assert bool(branches(ast.parse(code), {"sitar", "erm"}, "sitar")) == wrong
+
+
+def reads_groups(tree: ast.Module) -> list[int]:
+    """Lines that read an attribute of groups, by a dot, by getattr, or through the type that has them."""
+    lines = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="group" | "groups" | "group_names" | "group_share"):
+                lines.append(node.lineno)
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]) if "group" in name:
+                lines.append(node.lineno)
+            case ast.alias(name="EvalSplit" | "Data"):
+                lines.append(node.lineno)
+    return lines
+
+
+def test_nothing_that_trains_reads_groups() -> None:
+    found = [
+        f"{file.relative_to(SOURCE)}:{line}"
+        for file, tree in trees("methods", "functional", "models", "training/step.py", "training/optimise.py")
+        for line in reads_groups(tree)
+    ]
+    assert not found, f"groups are for evaluation, and are read in {found}"
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("loss = worst(batch.group)", True),
+        ("getattr(batch, 'group')", True),
+        ("from sitar.data.base import EvalSplit", True),
+        ("from sitar.data.base import TrainBatch", False),
+        ("optimiser.param_groups", False),
+    ],
+)
+def test_the_search_for_groups_finds_them(code: str, wrong: bool) -> None:
+    assert bool(reads_groups(ast.parse(code))) == wrong
+
+
+def isolated(code: str) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-W", "error::DeprecationWarning:sitar", "-c", code]
+    path = str(SOURCE.parent)
+    finished = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env={"PYTHONPATH": path, "PATH": ""}
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+EFFECTS = """
+import importlib, json, logging, os, pkgutil, random, signal, sys, warnings
+import numpy, torch
+import matplotlib.pyplot, rich, sklearn.metrics, typer, yaml, pydantic  # what others do on import is theirs
+
+def state():
+    return {
+        "torch random": torch.get_rng_state().tolist(),
+        "numpy random": numpy.random.get_state()[1].tolist(),
+        "python random": repr(random.getstate()),
+        "threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "dtype": str(torch.get_default_dtype()),
+        "determinism": [torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark,
+                        torch.backends.cuda.matmul.allow_tf32],
+        "handlers": [repr(logging.root.handlers), logging.root.level,
+                     repr(logging.getLogger("sitar").handlers), logging.getLogger("sitar").level],
+        "environment": dict(os.environ),
+        "interrupt": repr(signal.getsignal(signal.SIGINT)),
+        "folder": [os.getcwd(), sorted(os.listdir())],
+        "hook": repr(sys.excepthook),
+    }
+
+before = state()
+import sitar
+names = sorted(module.name for module in pkgutil.walk_packages(sitar.__path__, "sitar."))
+for name in names:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+after = state()
+print(json.dumps({"modules": names, "changed": [key for key in before if before[key] != after[key]]}))
+"""
+
+
+def test_importing_has_no_effects() -> None:
+    report = json.loads(isolated(EFFECTS).splitlines()[-1])
+    assert report["changed"] == []
+    assert set(report["modules"]) > {"sitar.training.run", "sitar.methods.sitar", "sitar.data.color_mnist"}
+
+
+def test_import_prints_nothing() -> None:
+    assert isolated("import sitar, sitar.training.run, sitar.training.load, sitar.methods") == ""
+
+
+def test_what_needs_no_torch_imports_none() -> None:
+    code = "import importlib, pkgutil, sys\n"
+    code += f"for name in {TORCHLESS!r}:\n    module = importlib.import_module(name)\n"
+    code += "    for inner in pkgutil.iter_modules(getattr(module, '__path__', [])) if name != 'sitar' else ():\n"
+    code += "        importlib.import_module(f'{name}.{inner.name}')\n"
+    code += "print('torch' in sys.modules)"
+    assert isolated(code).split() == ["False"]
+
+
+def test_presets_are_read_without_torch() -> None:
+    """Listing and showing presets is text; validating one asks the method's class, which needs torch."""
+    code = "import sys\nfrom sitar.config import preset_names, preset_text\n"
+    code += "print(len([preset_text(name) for name in preset_names()]) > 3, 'torch' in sys.modules)"
+    assert isolated(code).split() == ["True", "False"]
+
+
+def test_the_floors_of_the_house_hold() -> None:
+    tool = Path(sys.executable).parent / "lint-imports"
+    if not tool.exists():
+        pytest.skip("import-linter is not installed")
+    environment = {"PYTHONPATH": str(SOURCE.parent), "PATH": str(tool.parent), "HOME": str(ROOT)}
+    command = [str(tool), "--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "0 broken" in finished.stdout

@@ -1,0 +1,436 @@
+"""Exact resume: a run stopped at any moment and continued ends bit-identical to one never stopped, or says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sitar
+import sitar.training.run
+from sitar.config import RunConfig
+from sitar.errors import RunError
+from sitar.records import RunFolder
+from sitar.training.step import EagerStep
+
+from . import toys
+from .conftest import (
+    TINY_TRAIN,
+    Stop,
+    assert_same_run,
+    hashes,
+    metrics,
+    run,
+    settings,
+    toy,
+    weights,
+    write_settings,
+    writes,
+)
+
+pytestmark = pytest.mark.usefixtures("_toys")
+
+EPOCHS = 10
+FULL = {"selection": "val_average", "patience": 50, "schedule": "cosine", "warmup_epochs": 1.5, "gradient_clip": 5.0}
+ANNEALED = {"beta_start": 0.0, "beta_anneal_epochs": 6}
+RISE_AND_FALL = [[5, 1, 1, 1], [9, 2, 2, 2], [20, 5, 5, 5], [9, 9, 2, 2], [8, 2, 2, 2], *[[30, 10, 10, 10]] * 5]
+
+WORKER = """
+import sys
+import torch
+settings, out, threads, toys_folder = sys.argv[1:]
+torch.set_num_threads(int(threads))
+sys.path.insert(0, toys_folder)
+import toys
+toys.enter_here()
+import sitar
+sitar.train(settings, out=out, device="cpu", progress=False)
+"""
+
+
+def lines(path: Path) -> int:
+    file = path / "metrics.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def end(file: Path, out: Path, when: Callable[[Path], bool], delay: float, sign: signal.Signals) -> int:
+    """Train in another process and end it `delay` seconds after `when` holds; its exit status."""
+    source = str(Path(sitar.__file__).parents[1])
+    command = [
+        sys.executable,
+        "-c",
+        WORKER,
+        str(file),
+        str(out),
+        str(torch.get_num_threads()),
+        str(Path(__file__).parent),
+    ]
+    environment = {**os.environ, "PYTHONPATH": source}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 120
+        while process.poll() is None and not when(out) and time.monotonic() < deadline:
+            time.sleep(0.0005)
+        time.sleep(delay)
+        process.send_signal(sign)
+        _, stderr = process.communicate()
+    assert process.returncode != 0 or RunFolder(out).is_done, stderr.decode()
+    assert process.returncode in (0, -sign) or sign == signal.SIGINT, stderr.decode()
+    return process.returncode
+
+
+# -- processes that are killed ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def killed_settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SITAR with all that has a state: an annealed loss, a schedule, a criterion with patience."""
+    config = settings("sitar", train={**TINY_TRAIN, "epochs": EPOCHS, **FULL}, noise="direction", **ANNEALED)
+    return write_settings(config, tmp_path_factory.mktemp("settings") / "sitar.yaml")
+
+
+@pytest.fixture(scope="module")
+def never_killed(killed_settings: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return sitar.train(str(killed_settings), out=tmp_path_factory.mktemp("whole") / "run", device="cpu", progress=False)
+
+
+MOMENTS = {
+    "the folder is there": (lambda path: path.exists(), 0.0),
+    "the settings are there": (lambda path: (path / "config.yaml").exists(), 0.001),
+    "the first epoch": (lambda path: (path / "environment.json").exists(), 0.009),
+    "a line, before its checkpoint": (lambda path: lines(path) == 2, 0.0),
+    "within epoch 5": (lambda path: lines(path) == 4, 0.013),
+    "within epoch 9": (lambda path: lines(path) == 8, 0.029),
+    "after the last epoch": (lambda path: lines(path) == EPOCHS, 0.05),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_process_resumes_exactly(
+    moment: str, killed_settings: Path, never_killed: RunFolder, tmp_path: Path
+) -> None:
+    end(killed_settings, tmp_path / "run", *MOMENTS[moment], signal.SIGKILL)
+    folder = sitar.train(str(killed_settings), out=tmp_path / "run", device="cpu", resume=True, progress=False)
+    assert_same_run(folder, never_killed)
+
+
+def test_killed_again_and_again(killed_settings: Path, never_killed: RunFolder, tmp_path: Path) -> None:
+    """A run that is stopped every other epoch still ends where it should."""
+    folder = RunFolder(tmp_path / "run")
+    for steps in (7, 11, 2, 13):
+        with interrupted_after(steps):
+            sitar.train(str(killed_settings), out=folder.path, device="cpu", resume=True, progress=False)
+    sitar.train(str(killed_settings), out=folder.path, device="cpu", resume=True, progress=False)
+    assert_same_run(folder, never_killed)
+    environment = json.loads(folder.environment_file.read_text())
+    assert len(environment["resumed"]) == 4
+
+
+def test_ctrl_c_leaves_a_run_that_resumes(killed_settings: Path, never_killed: RunFolder, tmp_path: Path) -> None:
+    status = end(killed_settings, tmp_path / "run", lambda path: lines(path) >= 3, 0.007, signal.SIGINT)
+    assert status not in (0, -signal.SIGKILL)
+    assert (tmp_path / "run" / "checkpoint" / "state.pt").exists()
+    folder = sitar.train(str(killed_settings), out=tmp_path / "run", device="cpu", resume=True, progress=False)
+    assert_same_run(folder, never_killed)
+
+
+@contextmanager
+def interrupted_after(steps: int) -> Iterator[None]:
+    """Ctrl-C inside training, in the middle of an epoch."""
+    step, left = EagerStep.__call__, [steps]
+
+    def call(self: EagerStep, *arguments: Any) -> None:
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        step(self, *arguments)
+
+    with interrupted_in(EagerStep, "__call__", call):
+        yield
+
+
+@contextmanager
+def interrupted_in(owner: Any, name: str, replacement: Callable[..., None]) -> Iterator[None]:
+    """What runs inside ends with the KeyboardInterrupt that `replacement` raises."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, replacement)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+# -- every state of the folder ---------------------------------------------------------------------------------------
+
+EVERYWHERE: dict[str, Callable[[], RunConfig]] = {
+    "one phase": lambda: toy("erm"),
+    "all that has a state": lambda: toy("sitar", train=FULL, noise="swap", **ANNEALED),
+    "class criterion, sgd": lambda: toy(
+        "erm", train={"selection": "val_class_balanced", "optimiser": "sgd", "schedule": "linear", "evaluate_every": 2}
+    ),
+    "early stop": lambda: toy(
+        "toy_script",
+        data={"name": "toy_groups"},
+        train={"epochs": 10, "batch_size": 15, "selection": "val_average", "patience": 2},
+        hits=RISE_AND_FALL,
+    ),
+    "two objectives": lambda: toy("toy_tally", train={"epochs": 2}, second_slope=2.0),
+    "several phases": lambda: toy("toy_relay", train={"schedule": "cosine"}),
+    "several phases, selected": lambda: toy("toy_relay", train={"selection": "val_average", "patience": 3}),
+}
+
+
+@pytest.mark.parametrize("kind", EVERYWHERE)
+def test_stopped_before_any_write_resumes_exactly(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exhaustive form of the kills above: every state that a folder passes through is one to continue from."""
+    config = EVERYWHERE[kind]()
+    whole = run(config, tmp_path / "whole")
+    total = writes(lambda: run(config, tmp_path / "counted"), monkeypatch)
+    assert total > 15
+    wrong = []
+    for stop_at in range(total):
+        path = tmp_path / f"stopped{stop_at}"
+        with pytest.raises(Stop):
+            writes(lambda path=path: run(config, path), monkeypatch, stop_at=stop_at)
+        left = [name for name, content in hashes(path).items() if content != "folder"] if path.exists() else None
+        try:
+            assert_same_run(run(config, path, resume=True), whole)
+        except (AssertionError, RunError) as error:
+            wrong.append(f"before write {stop_at} of {total} ({lines(path)} lines, {left}): {str(error)[:200]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_stopped_within_a_fit_resumes_exactly(tmp_path: Path) -> None:
+    config = toy("toy_relay")
+    whole = run(config, tmp_path / "whole")
+    assert weights(whole)["fitted"] == 1
+    fit = toys.Relay.fit
+
+    def fit_and_interrupt(self: Any, split: Any) -> None:
+        fit(self, split)
+        raise KeyboardInterrupt
+
+    with interrupted_in(toys.Relay, "fit", fit_and_interrupt):
+        run(config, tmp_path / "stopped")
+    assert_same_run(run(config, tmp_path / "stopped", resume=True), whole)
+
+
+def test_stopped_while_evaluating_resumes_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = toy("erm")
+    whole = run(config, tmp_path / "whole")
+    with interrupted_in(sitar.training.run, "evaluate_method", interrupt):
+        run(config, tmp_path / "stopped")
+    assert len(metrics(RunFolder(tmp_path / "stopped"))) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerStep, "__call__", interrupt)  # no step may run any more
+        assert_same_run(run(config, tmp_path / "stopped", resume=True), whole)
+
+
+def test_rare_checkpoints_resume_exactly_too(tmp_path: Path) -> None:
+    """With a checkpoint after the first epoch only, what was logged since is dropped and done again."""
+    config = toy("sitar", train={"checkpoint_seconds": 1000.0, "epochs": 5}, **ANNEALED)
+    whole = run(config, tmp_path / "whole")
+    with interrupted_after(4 * 4 + 1):
+        run(config, tmp_path / "stopped")
+    assert lines(tmp_path / "stopped") == 4
+    assert_same_run(run(config, tmp_path / "stopped", resume=True), whole)
+
+
+def test_a_torn_line_is_dropped(tmp_path: Path) -> None:
+    """A kill in the middle of a write to metrics.jsonl."""
+    config = toy("erm")
+    whole = run(config, tmp_path / "whole")
+    folder = stopped(config, tmp_path / "stopped")
+    with folder.metrics_file.open("a") as file:
+        file.write('{"phase": "train", "epoch": 3, "lo')
+    assert_same_run(run(config, folder.path, resume=True), whole)
+
+
+def test_patience_counts_across_a_stop(tmp_path: Path) -> None:
+    """The criterion was last beaten in epoch 3, so patience 2 ends the run after epoch 5, stopped in between or not."""
+    config = EVERYWHERE["early stop"]()
+    with interrupted_after(4 * 4 + 2):
+        run(config, tmp_path / "stopped")
+    assert lines(tmp_path / "stopped") == 4
+    folder = run(config, tmp_path / "stopped", resume=True)
+    assert [line["epoch"] for line in metrics(folder)] == [1, 2, 3, 4, 5]
+    assert folder.result()["selected_epoch"] == 3
+    assert weights(folder)["epoch"] == 2  # counted from 0
+
+
+# -- what cannot be resumed ------------------------------------------------------------------------------------------
+
+
+def stopped(config: RunConfig, path: Path, steps: int = 10) -> RunFolder:
+    """A folder as Ctrl-C leaves it after some steps; toy runs have four an epoch."""
+    with interrupted_after(steps):
+        run(config, path)
+    return RunFolder(path)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_other_settings_are_refused_by_name(tmp_path: Path, finished: bool) -> None:
+    path = tmp_path / "run"
+    _ = run(toy("sitar"), path) if finished else stopped(toy("sitar"), path)
+    before = hashes(path)
+    with pytest.raises(RunError) as error:
+        run(toy("sitar", alpha=0.25, train={"learning_rate": 0.5}, seed=3), path, resume=True)
+    message = str(error.value)
+    for part in ("method.alpha", "0.25", "train.learning_rate", "0.5", "seed", "3", str(path)):
+        assert part in message
+    assert "beta" not in message  # only what differs
+    assert hashes(path) == before
+
+
+def test_another_method_is_refused(tmp_path: Path) -> None:
+    path = stopped(toy("sitar"), tmp_path / "run").path
+    before = hashes(path)
+    with pytest.raises(RunError, match=r"method\.name: 'erm' asked for, 'sitar' in the folder"):
+        run(toy("erm"), path, resume=True)
+    assert hashes(path) == before
+
+
+@pytest.mark.parametrize("content", ["finished", "stopped", "foreign"])
+def test_a_used_folder_is_refused_without_resume(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "run"
+    if content == "finished":
+        run(toy("erm"), path)
+    elif content == "stopped":
+        stopped(toy("erm"), path)
+    else:
+        path.mkdir()
+        (path / "notes.txt").write_text("mine")
+    before = hashes(path)
+    with pytest.raises(RunError, match="already used"):
+        run(toy("erm"), path)
+    assert hashes(path) == before
+
+
+def test_a_foreign_folder_is_refused_with_resume(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "notes.txt").write_text("mine")
+    before = hashes(path)
+    with pytest.raises(RunError):
+        run(toy("erm"), path, resume=True)
+    assert hashes(path) == before
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = toy("erm")
+    folder = run(config, tmp_path / "run")
+    before = hashes(folder.path)
+    stamps = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*")}
+
+    def never(*_: Any) -> None:
+        raise AssertionError("a finished run needs no data")
+
+    monkeypatch.setattr("sitar.training.run.load_data", never)
+    assert run(config, folder.path, resume=True) == folder
+    assert hashes(folder.path) == before
+    assert {path: path.stat().st_mtime_ns for path in folder.path.rglob("*")} == stamps
+
+
+class Trap:
+    """What a damaged or hostile checkpoint must not be able to do: run code when it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (Path.touch, (self.mark,))
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "cut at the end": lambda content: content[:-40],
+    "not a checkpoint": lambda content: b"something else entirely\n" * 50,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    folder.state_file.write_bytes(DAMAGES[damage](folder.state_file.read_bytes()))
+    before = hashes(folder.path)
+    with pytest.raises(RunError, match=r"state\.pt"):
+        run(toy("erm"), folder.path, resume=True)
+    after = hashes(folder.path)
+    before.pop("environment.json"), after.pop("environment.json")  # says who tried
+    assert after == before
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    torch.save({"phase": 0, "trap": Trap(tmp_path / "trapped")}, folder.state_file)
+    with pytest.raises(RunError, match=r"state\.pt"):
+        run(toy("erm"), folder.path, resume=True)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_cut_metrics_are_refused(tmp_path: Path) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    folder.metrics_file.write_text("")
+    with pytest.raises(RunError, match=r"metrics\.jsonl"):
+        run(toy("erm"), folder.path, resume=True)
+
+
+def test_changed_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    before = hashes(folder.path)
+    monkeypatch.setattr(toys, "CHECKSUM", "other")
+    with pytest.raises(RunError, match="data has changed"):
+        run(toy("erm"), folder.path, resume=True)
+    assert hashes(folder.path) == before
+
+
+def test_resume_without_a_folder_starts_one(tmp_path: Path) -> None:
+    whole = run(toy("erm"), tmp_path / "whole")
+    assert_same_run(run(toy("erm"), tmp_path / "deep" / "new", resume=True), whole)
+    (tmp_path / "empty").mkdir()
+    assert_same_run(run(toy("erm"), tmp_path / "empty", resume=True), whole)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RunError, match="--out"):
+            run(toy("erm"), path)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# -- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", ["all that has a state", "class criterion, sgd", "several phases"])
+@pytest.mark.parametrize("step", ["eager", "captured"])
+def test_resume_on_a_gpu(kind: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close to the uninterrupted run, the learning rate's schedule after the stop included."""
+    config = EVERYWHERE[kind]()
+    config = config.model_copy(update={"train": config.train.model_copy(update={"step": step})})
+    whole = run(config, tmp_path / "whole", device="cuda")
+    for stop_at in range(6, writes(lambda: run(config, tmp_path / "counted", device="cuda"), monkeypatch), 5):
+        path = tmp_path / f"stopped{stop_at}"
+        with pytest.raises(Stop):
+            writes(lambda path=path: run(config, path, device="cuda"), monkeypatch, stop_at=stop_at)
+        folder = run(config, path, resume=True, device="cuda")
+        ours, theirs = weights(folder), weights(whole)
+        for name, tensor in theirs.items():
+            torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        for a, b in zip(metrics(folder), metrics(whole), strict=True):
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+            assert a["learning_rate"] == b["learning_rate"]

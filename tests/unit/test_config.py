@@ -1,0 +1,336 @@
+"""Settings, presets, overrides and the registry."""
+
+from __future__ import annotations
+
+import re
+
+import pydantic
+import pytest
+import yaml
+
+from sitar.config import (
+    ModelConfig,
+    TrainConfig,
+    apply_overrides,
+    load_config,
+    preset_names,
+    preset_text,
+    read_config,
+    run_config,
+)
+from sitar.errors import ConfigError
+from sitar.registry import DATASETS, METHODS, Registry, did_you_mean
+
+RAW = {"data": {"name": "color_mnist"}, "method": {"name": "sitar"}}
+
+
+def changed(section: str, **values) -> dict:
+    return {**RAW, section: {**RAW.get(section, {}), **values}}
+
+
+def problems(raw: dict) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        run_config(raw)
+    return str(caught.value).splitlines()
+
+
+def test_defaults_are_complete():
+    config = run_config(RAW)
+    assert (config.preset, config.seed) == ("custom", 0)
+    assert config.method.lambda_ == 10
+    assert config.model == ModelConfig()
+    assert config.train == TrainConfig()
+
+
+def test_settings_are_frozen():
+    config = run_config(RAW)
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        config.train.epochs = 3
+
+
+@pytest.mark.parametrize(
+    ("raw", "unknown", "meant"),
+    [
+        (changed("train", epoch=3), "train.epoch", "epochs"),
+        (changed("method", lamda=3), "method.lamda", "lambda"),
+        (changed("method", alhpa=3), "method.alhpa", "alpha"),
+        (changed("data", roh=0.5), "data.roh", "rho"),
+        (changed("model", latentdim=3), "model.latentdim", "latent_dim"),
+        ({**RAW, "trian": {}}, "trian", "train"),
+        ({**RAW, "sed": 3}, "sed", "seed"),
+    ],
+)
+def test_unknown_key(raw, unknown, meant):
+    (line,) = problems(raw)
+    assert line.startswith(f"Unknown key {unknown!r}. Did you mean {meant!r}? Allowed here: ")
+
+
+def test_unknown_key_that_resembles_nothing():
+    (line,) = problems({**RAW, "zzz": 1})
+    assert line == "Unknown key 'zzz'. Allowed here: preset, seed, data, model, method, train."
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("train", "epochs", 0),
+        ("train", "epochs", "many"),
+        ("train", "batch_size", 1),
+        ("train", "learning_rate", float("nan")),
+        ("train", "learning_rate", float("inf")),
+        ("train", "momentum", 1),
+        ("train", "optimiser", "lion"),
+        ("train", "selection", "best"),
+        ("method", "alpha", -1),
+        ("method", "noise", "axes"),
+        ("method", "class_weight", "balance"),
+        ("data", "rho", 1.1),
+        ("data", "image_size", 20),
+        ("data", "train_size", 50_001),
+        ("model", "latent_dim", 2.5),
+        ("model", "channels", []),
+        ("model", "activation", "tanh"),
+    ],
+)
+def test_value_that_is_not_allowed(section, key, value):
+    (line,) = problems(changed(section, **{key: value}))
+    assert line.startswith(f"{section}.{key}")
+    assert f"= {value!r} is not allowed: " in line
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, "one", None])
+def test_seed_that_is_not_allowed(seed):
+    (line,) = problems({**RAW, "seed": seed})
+    assert line.startswith(f"seed = {seed!r} is not allowed")
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (changed("train", patience=3), "train: patience needs a criterion"),
+        (changed("train", selection="val_average", evaluate=["val_ood"]), "train.evaluate must contain 'val'"),
+        (changed("model", channels=[8, 0]), "every width in channels must be at least 1"),
+        (changed("method", noise="swap", noise_distribution="uniform"), "swap draws no noise"),
+        (changed("data", variant="irm", rho=0.5), "irm variant fixes the severity"),
+        (changed("data", variant="irm", image_size=14), "irm variant fixes the severity"),
+    ],
+)
+def test_settings_that_do_not_go_together(raw, reason):
+    (line,) = problems(raw)
+    assert reason in line
+
+
+def test_several_problems_at_once():
+    raw = {
+        "data": {"name": "color_mnist", "rho": 2},
+        "method": {"name": "sitr"},
+        "train": {"epochs": 0, "x": 1},
+        "y": 2,
+    }
+    lines = problems(raw)
+    assert len(lines) == 5
+    for part in (
+        "'y'",
+        "data.rho = 2",
+        "Unknown method 'sitr'. Did you mean 'sitar'?",
+        "train.epochs = 0",
+        "'train.x'",
+    ):
+        assert sum(part in line for line in lines) == 1, part
+
+
+@pytest.mark.parametrize("section", ["data", "method"])
+def test_name_is_missing(section):
+    (line,) = problems({**RAW, section: {}})
+    assert line.startswith(f"{section}.name is missing. Known: ")
+
+
+@pytest.mark.parametrize("value", [3, "sitar", ["name", "sitar"]])
+def test_section_that_is_no_mapping(value):
+    (line,) = problems({**RAW, "method": value})
+    assert line == f"method: expected settings (key: value), got {value!r}."
+
+
+def test_empty_section_means_defaults():
+    assert run_config({**RAW, "train": None}).train == TrainConfig()
+
+
+def test_lambda_is_written_as_in_the_paper():
+    assert run_config(changed("method", **{"lambda": 3})).method.lambda_ == 3
+    assert run_config(changed("method", lambda_=4)).method.lambda_ == 4
+    saved = run_config(changed("method", **{"lambda": 3})).to_dict()
+    assert saved["method"]["lambda"] == 3
+    assert "lambda_" not in saved["method"]
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value"),
+    [
+        ("method.alpha=0.5", ("method", "alpha"), 0.5),
+        (" method.alpha =0.5", ("method", "alpha"), 0.5),
+        ("model.channels=[8, 16]", ("model", "channels"), [8, 16]),
+        ("train.patience=null", ("train", "patience"), None),
+        ("train.patience=", ("train", "patience"), None),
+        ("seed=3", ("seed",), 3),
+        ("data.root=/a=b", ("data", "root"), "/a=b"),
+        ("new.section.key=yes", ("new", "section", "key"), True),
+    ],
+)
+def test_override(override, path, value):
+    found = apply_overrides(RAW, [override])
+    for part in path:
+        found = found[part]
+    assert found == value
+
+
+def test_overrides_leave_the_original_alone():
+    raw = {"method": {"alpha": 1}}
+    apply_overrides(raw, ["method.alpha=2", "method.beta=3"])
+    assert raw == {"method": {"alpha": 1}}
+
+
+def test_last_override_wins():
+    assert apply_overrides({}, ["a.b=1", "a.b=2"]) == {"a": {"b": 2}}
+
+
+def test_overrides_reach_the_run():
+    overrides = ["method.lambda=2", "train.learning_rate=1e-3", "model.channels=[8,8]", "seed=4"]
+    config = load_config("color_mnist/sitar", overrides)
+    assert (config.method.lambda_, config.train.learning_rate, config.model.channels) == (2, 1e-3, (8, 8))
+    assert config.seed == 4
+    assert load_config("color_mnist/sitar", overrides, seed=5).seed == 5
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("method.alpha", "not of the form key=value"),
+        ("=3", "not of the form key=value"),
+        ("method.=3", "not of the form key=value"),
+        (".alpha=3", "not of the form key=value"),
+        ("", "not of the form key=value"),
+        ("method.alpha=[1", "not valid YAML"),
+        ("method.name.deep=1", "'name' holds a value, not settings"),
+    ],
+)
+def test_bad_override(override, reason):
+    with pytest.raises(ConfigError, match=re.escape(repr(override))) as caught:
+        apply_overrides(RAW, [override])
+    assert reason in str(caught.value)
+
+
+def test_options_left_over_from_another_method_are_refused():
+    with pytest.raises(ConfigError) as caught:
+        load_config("color_mnist/sitar", ["method.name=erm"])
+    for key in ("noise", "alpha", "beta", "lambda"):
+        assert f"Unknown key 'method.{key}'" in str(caught.value)
+
+
+def test_presets_ship():
+    assert {"color_mnist/sitar", "color_mnist/erm", "color_mnist/control"} <= set(preset_names())
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_preset_is_valid_and_round_trips(name):
+    config = load_config(name, seed=7)
+    assert (config.preset, config.seed) == (name, 7)
+    saved = yaml.safe_load(yaml.safe_dump(config.to_dict()))
+    assert run_config(saved) == config
+    assert run_config(saved).to_dict() == config.to_dict()
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_value_of_a_preset_has_a_source(name):
+    for line in preset_text(name).splitlines():
+        is_section = re.fullmatch(r"\w+:", line)
+        is_comment = line.startswith("#") or not line.strip()
+        if not is_section and not is_comment and not re.match(r"\s*name:", line):
+            assert re.search(r"\S  # source: \S", line), line
+
+
+def test_paper_preset_has_the_papers_numbers():
+    """v1, Table 6: d, alpha, beta and lambda."""
+    config = load_config("color_mnist/sitar")
+    method = config.method
+    assert (config.model.latent_dim, method.alpha, method.beta, method.lambda_) == (10, 1, 2, 10)
+    assert (method.noise, method.noise_distribution, config.data.rho) == ("axis", "gaussian", 0.9)
+
+
+def test_control_has_neither_noise_nor_consistency():
+    method = load_config("color_mnist/control").method
+    assert (method.alpha, method.lambda_, method.beta) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "yml"])
+def test_own_file(tmp_path, suffix):
+    file = tmp_path / f"mine.{suffix}"
+    file.write_text("data: {name: color_mnist}\nmethod: {name: erm}\ntrain: {epochs: 2}\n")
+    config = load_config(str(file), ["train.batch_size=8"])
+    assert (config.preset, config.train.epochs, config.train.batch_size) == (str(file), 2, 8)
+
+
+def test_file_of_a_run(tmp_path):
+    file = tmp_path / "config.yaml"
+    config = load_config("color_mnist/sitar", ["method.alpha=0.3"], seed=2)
+    file.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+    assert read_config(file) == config
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(ConfigError, match=r"Cannot read .*none\.yaml"):
+        load_config(str(tmp_path / "none.yaml"))
+    with pytest.raises(ConfigError, match=r"Cannot read .*none\.yaml"):
+        read_config(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"a: [", "not valid YAML"), (b"- 1\n- 2\n", "holds list, not settings"), (b"\xff\xfe\x00", "Cannot read")],
+)
+def test_file_that_holds_no_settings(tmp_path, content, reason):
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load_config(str(file))
+    assert "bad.yaml" in str(caught.value)
+
+
+def test_empty_file_misses_its_names(tmp_path):
+    file = tmp_path / "empty.yaml"
+    file.write_text("")
+    with pytest.raises(ConfigError, match=r"data\.name is missing"):
+        load_config(str(file))
+
+
+def test_unknown_preset():
+    with pytest.raises(
+        ConfigError, match=r"Unknown preset 'color_mnist/sitr'. Did you mean 'color_mnist/sitar'\?"
+    ) as caught:
+        load_config("color_mnist/sitr")
+    for name in preset_names():
+        assert name in str(caught.value)
+    assert ".yaml file of your own" in str(caught.value)
+
+
+def test_did_you_mean():
+    assert did_you_mean("sitr", ["erm", "sitar"]) == " Did you mean 'sitar'?"
+    assert did_you_mean("qqqq", ["erm", "sitar"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("registry", "kind", "name"), [(METHODS, "method", "sitar"), (DATASETS, "dataset", "color_mnist")]
+)
+def test_registry_look_up(registry, kind, name):
+    assert name in registry.names()
+    assert registry.get(name).Config.model_fields["name"].default == name
+    with pytest.raises(ConfigError, match=f"Unknown {kind} '{name}x'. Did you mean '{name}'. Known: .*{name}"):
+        registry.get(f"{name}x")
+
+
+def test_registry_refuses_a_name_twice():
+    registry = Registry("toy", home="sitar.errors")
+    registry.register("a")(int)
+    assert (registry.names(), registry.get("a")) == (["a"], int)
+    with pytest.raises(ValueError, match="toy 'a' is registered twice"):
+        registry.register("a")(str)
+    assert registry.get("a") is int
