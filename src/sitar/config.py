@@ -15,6 +15,8 @@ from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean, unknown
 
 Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
+Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
+SEEDS = 2**32
 
 
 class Config(BaseModel):
@@ -66,7 +68,9 @@ class TrainConfig(Config):
     patience: int | None = Field(
         default=None, gt=0, description="stop after this many evaluations without a better selection criterion"
     )
-    evaluate: tuple[str, ...] = Field(default=("val",), description="splits evaluated while training, where they exist")
+    evaluate: tuple[Split, ...] = Field(
+        default=("val",), description="splits evaluated while training, where they exist"
+    )
     evaluate_every: int = Field(default=1, gt=0, description="epochs between evaluations; the last epoch always is one")
     checkpoint_seconds: float = Field(default=10.0, ge=0, description="least time between checkpoints while training")
 
@@ -83,7 +87,7 @@ class RunConfig(Config):
     """Everything that decides a run. `data` and `method` are validated by the class that their `name` names."""
 
     preset: str
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     data: Config
     model: ModelConfig
     method: Config
@@ -103,26 +107,27 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
     raw = dict(raw)
     raw["preset"] = preset if preset is not None else raw.get("preset", "custom")
     raw["seed"] = seed if seed is not None else raw.get("seed", 0)
-    problems = [_unknown_key(key, RunConfig, key) for key in raw if key not in RunConfig.model_fields]
+    problems = [_unknown_key(str(key), RunConfig, str(key)) for key in raw if key not in RunConfig.model_fields]
     for section in _SECTIONS:
-        value = raw.get(section) or {}
+        value = {} if raw.get(section) is None else raw[section]
         if not isinstance(value, Mapping):
             problems.append(f"{section}: expected settings (key: value), got {value!r}.")
             continue
         cls = Config
         try:
             cls = _section_class(section, value)
-            raw[section] = cls.model_validate(dict(value))
+            raw[section] = cls.model_validate({str(key): item for key, item in value.items()})
         except ConfigError as error:
             problems.append(str(error))
         except ValidationError as error:
             problems += [_describe(section, cls, problem) for problem in error.errors()]
-    if problems:
+    if problems and isinstance(raw["seed"], int) and 0 <= raw["seed"] < SEEDS:
         raise ConfigError("\n".join(problems))
     try:
         return RunConfig.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError("\n".join(_describe("", RunConfig, problem) for problem in error.errors())) from error
+        problems += [_describe("", RunConfig, problem) for problem in error.errors() if problem["loc"] == ("seed",)]
+        raise ConfigError("\n".join(problems)) from error
 
 
 def _section_class(section: str, value: Mapping[str, Any]) -> type[Config]:
@@ -159,18 +164,21 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[st
     for override in overrides:
         key, equals, text = override.partition("=")
         path = key.strip().split(".")
+        if path == ["preset"]:
+            raise ConfigError(f"--set {override!r}: a preset is named by the argument, not by a setting.")
         if not equals or not all(path):
             raise ConfigError(f"--set {override!r} is not of the form key=value, such as method.alpha=0.5.")
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"--set {override!r}: the value is not valid YAML.") from error
         target = result
         for part in path[:-1]:
-            inner = target.setdefault(part, {})
-            if not isinstance(inner, dict):
+            if target.get(part) is None:
+                target[part] = {}
+            target = target[part]
+            if not isinstance(target, dict):
                 raise ConfigError(f"--set {override!r}: {part!r} holds a value, not settings.")
-            target = inner
         target[path[-1]] = value
     return result
 
@@ -192,7 +200,7 @@ def preset_text(name: str) -> str:
     if name.endswith((".yaml", ".yml")):
         try:
             return Path(name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"Cannot read the settings file {name!r}: {error}.") from error
     if name not in preset_names():
         raise unknown("preset", name, preset_names(), "A path to a .yaml file of your own works too.")
@@ -214,9 +222,10 @@ def read_config(path: Path) -> RunConfig:
 
 def _mapping(text: str, name: str) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        raw = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{name!r} is not valid YAML: {error}") from error
+    raw = {} if raw is None else raw
     if not isinstance(raw, dict):
         raise ConfigError(f"{name!r} holds {type(raw).__name__}, not settings (key: value).")
     return raw

@@ -109,7 +109,7 @@ class RunFolder:
             raise RunError(f"{str(self.path)!r} is not a run folder: it has no config.yaml.")
         try:
             config = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, yaml.YAMLError) as error:
             raise RunError(f"{str(self.config_file)!r} cannot be read: {error}.") from error
         if not isinstance(config, dict):
             raise RunError(f"{str(self.config_file)!r} holds no settings.")
@@ -132,7 +132,8 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         if not self.metrics_file.exists():
             return []
-        return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+        lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have cut the last one
 
     def finish(self, result: Mapping[str, Any]) -> None:
         write_atomic(self.result_file, to_json(result))

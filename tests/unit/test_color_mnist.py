@@ -431,3 +431,9 @@ def test_no_files(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     refused(file, str(file), "No MNIST files in")
+
+
+def test_a_smaller_training_set_is_the_start_of_the_whole(full):
+    part = load_data(ColorMNISTConfig(train_size=700)).train
+    assert torch.equal(part.x, full.train.x[:700])
+    assert torch.equal(part.y, full.train.y[:700])

@@ -334,3 +334,34 @@ def test_registry_refuses_a_name_twice():
     with pytest.raises(ValueError, match="toy 'a' is registered twice"):
         registry.register("a")(str)
     assert registry.get("a") is int
+
+
+def test_seed_is_listed_with_the_other_problems():
+    found = problems({**changed("train", epochs=0), "seed": -1})
+    assert len(found) == 2
+    assert found[1].startswith("seed = -1 is not allowed")
+
+
+@pytest.mark.parametrize("key", [1, True, None])
+def test_key_that_is_no_text(key):
+    assert "Unknown key" in problems({**RAW, key: 2})[0]
+    assert "Unknown key" in problems({**RAW, "train": {key: 2}})[0]
+
+
+@pytest.mark.parametrize("value", [0, [], False, ""])
+def test_section_that_is_false_but_not_empty(value):
+    assert "expected settings" in problems({**RAW, "train": value})[0]
+
+
+def test_override_in_an_empty_section():
+    assert run_config(apply_overrides({**RAW, "train": None}, ["train.epochs=3"])).train.epochs == 3
+
+
+@pytest.mark.parametrize("override", ["preset=other", "data.root=2020-13-45"])
+def test_override_that_cannot_be_read(override):
+    with pytest.raises(ConfigError, match="--set"):
+        apply_overrides(RAW, [override])
+
+
+def test_misspelt_split():
+    assert "train.evaluate" in problems(changed("train", evaluate=["vla"]))[0]

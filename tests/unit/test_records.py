@@ -27,7 +27,6 @@ def test_create_writes_the_configuration(folder):
     assert list(yaml.safe_load(folder.config_file.read_text())) == list(CONFIG)
     assert folder.read_config() == CONFIG
     assert not folder.is_done
-    assert folder.model_file.parent.is_dir()
 
 
 def test_create_in_an_empty_folder(tmp_path):
@@ -47,6 +46,13 @@ def test_create_refuses_a_folder_with_anything_in_it(tmp_path):
     with pytest.raises(RunError, match="already used"):
         RunFolder(tmp_path).create(CONFIG)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_create_after_a_kill_while_it_was_creating(tmp_path):
+    """An unfinished configuration, the temporary file of an atomic write, is not a used folder."""
+    (tmp_path / ".config.yaml.x1y2").write_text("pres")
+    RunFolder(tmp_path).create(CONFIG)
+    assert RunFolder(tmp_path).read_config() == CONFIG
 
 
 @pytest.mark.parametrize("below", ["", "run", "a/b"])
@@ -218,3 +224,10 @@ def test_no_torch_needed(modules):
     code = f"import sys, {modules}; assert 'torch' not in sys.modules, 'torch was imported'"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_metrics_of_a_run_that_is_being_written(folder):
+    folder.append_metrics({"epoch": 1})
+    with folder.metrics_file.open("a") as file:
+        file.write('{"epoch": 2, "lo')
+    assert folder.metrics() == [{"epoch": 1}]

@@ -62,28 +62,32 @@ class ColorMNIST:
 def _paper(config: ColorMNISTConfig) -> Data:
     mnist = load_mnist(config.root)
     order = np.random.default_rng((config.seed, 0)).permutation(len(mnist.train_digits))
-    parts = {
-        "train": (mnist.train_images[order[: config.train_size]], mnist.train_digits[order[: config.train_size]]),
-        "val": (mnist.train_images[order[NUM_TRAIN:]], mnist.train_digits[order[NUM_TRAIN:]]),
-        "test": (mnist.test_images, mnist.test_digits),
-    }
-    train, share = None, None
+    first, rest = order[:NUM_TRAIN], order[NUM_TRAIN:]
+
+    used = slice(config.train_size)
+    y, color, _ = (bits[used] for bits in _labels(mnist.train_digits[first], config, stream=1))
+    images = _shrink(mnist.train_images[first[used]], config.image_size)
+    train, share = TrainSplit(_paint(images, color, channels=3), torch.from_numpy(y)), _share(y, color)
+
     evaluation: dict[str, EvalSplit] = {}
-    for stream, (part, (images, digits)) in enumerate(parts.items(), start=1):
-        random = np.random.default_rng((config.seed, stream))
-        y = _flip(digits >= 5, config.label_noise, random)
-        color = _flip(y, 1 - config.rho, random)
-        small = _shrink(images, config.image_size)
-        if part == "train":
-            train = TrainSplit(_paint(small, color, channels=3), torch.from_numpy(y))
-            share = _share(y, color)
-            continue
-        conflicting = _flip(y, config.rho, random)
-        inside, outside = {"val": ("val", "val_ood"), "test": ("id_test", "ood_test")}[part]
-        evaluation[inside] = _eval_split(_paint(small, color, channels=3), y, color, share)
-        evaluation[outside] = _eval_split(_paint(small, conflicting, channels=3), y, conflicting, share)
-    assert train is not None
+    for stream, inside, outside, images, digits in (
+        (2, "val", "val_ood", mnist.train_images[rest], mnist.train_digits[rest]),
+        (3, "id_test", "ood_test", mnist.test_images, mnist.test_digits),
+    ):
+        y, aligned, conflicting = _labels(digits, config, stream)
+        for name, color in ((inside, aligned), (outside, conflicting)):
+            painted = _paint(_shrink(images, config.image_size), color, channels=3)
+            evaluation[name] = _eval_split(painted, y, color, share)
     return Data(train, evaluation, CLASSES, CHECKSUM)
+
+
+def _labels(
+    digits: NDArray[np.uint8], config: ColorMNISTConfig, stream: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Noisy labels, and the colours of the same digits in and out of distribution."""
+    random = np.random.default_rng((config.seed, stream))
+    y = _flip(digits >= 5, config.label_noise, random)
+    return y, _flip(y, 1 - config.rho, random), _flip(y, config.rho, random)
 
 
 def _irm(config: ColorMNISTConfig) -> Data:

@@ -129,7 +129,8 @@ def bootstrap_intervals(
     """Percentile intervals of average, class-balanced and worst-group accuracy over resamples of the samples.
 
     Accuracy depends only on how many samples fall into each (class, group, right or wrong) cell, so the cells'
-    counts are drawn from a multinomial: the same distribution as drawing samples with replacement. Seeded.
+    counts are drawn from a multinomial: the same distribution as drawing samples with replacement. Seeded. With many
+    small groups the worst of a resample is biased downwards, and the interval lies below the point.
     """
     if not len(y):
         return {"average": None, "class_balanced": None, "worst_group": None}

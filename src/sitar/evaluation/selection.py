@@ -21,7 +21,7 @@ def check_selection(selection: Selection, data: Data) -> None:
     if selection == "last":
         return
     val = data.evaluation.get("val")
-    if val is None:
+    if val is None or not len(val):
         raise ConfigError(f"train.selection {selection!r} reads a val split, and this data has none. Use 'last'.")
     if selection == "val_worst_group":
         allowed = "Use 'last', 'val_average' or 'val_class_balanced'."

@@ -34,7 +34,8 @@ def label_correlation(
     mean_target = global_sum((w * target).sum(0)) / total
 
     mu, target = mu - mean_mu, target - mean_target
-    covariance = global_sum((w * target).T @ mu) / total
+    with torch.autocast(mu.device.type, enabled=False):  # in float32 also under mixed precision
+        covariance = global_sum((w * target).T @ mu) / total
     var_mu = global_sum((w * mu.square()).sum(0)) / total
     var_target = global_sum((w * target.square()).sum(0)) / total
     return covariance / (var_mu.clamp_min(EPS).sqrt() * (var_target + EPS).sqrt().unsqueeze(1))

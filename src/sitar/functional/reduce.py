@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def global_sum(local: Tensor) -> Tensor:
-    """Sum of `local` over all processes; `local` itself when there is only one. Carries no gradient."""
+    """Sum of `local` over all processes; `local` itself when there is only one. For detached tensors."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return local
     total = local.clone()
