@@ -119,6 +119,11 @@ class RunFolder:
         with self.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
+    def sync_metrics(self) -> None:
+        """Have the lines on the disk before a checkpoint that counts on them."""
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            os.fsync(file.fileno())
+
     def keep_metrics(self, count: int) -> None:
         """Drop what was logged after the checkpoint that a resumed run starts from."""
         lines = self.metrics_file.read_bytes().splitlines(keepends=True) if self.metrics_file.exists() else []

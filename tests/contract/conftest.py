@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -127,6 +128,19 @@ def assert_same_run(a: RunFolder, b: RunFolder) -> None:
     mine.pop("seconds"), yours.pop("seconds")
     assert mine == yours
     assert a.read_config() == b.read_config()
+
+
+def assert_close_runs(a: RunFolder, b: RunFolder, relative: float = 1e-4) -> None:
+    """For devices that do not add in one order: weights as one vector, and the loss of every epoch."""
+    ours, theirs = weights(a), weights(b)
+    assert ours.keys() == theirs.keys()
+    difference = math.sqrt(sum(float((ours[key].double() - theirs[key].double()).square().sum()) for key in ours))
+    size = math.sqrt(sum(float(theirs[key].double().square().sum()) for key in theirs))
+    assert difference <= relative * size
+    for one, two in zip(metrics(a), metrics(b), strict=True):
+        assert one.keys() == two.keys()
+        assert (one["phase"], one["epoch"]) == (two["phase"], two["epoch"])
+        assert one["loss"] == pytest.approx(two["loss"], rel=relative, abs=1e-6)
 
 
 def hashes(path: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ from sitar.errors import RunError
 from sitar.records import RunFolder, write_atomic
 
 State = dict[str, Any]
+STATE_KEYS = ("phase", "progress", "method", "lines", "seconds", "selected_epoch")
 
 
 def to_cpu(value: Any) -> Any:
@@ -53,7 +54,8 @@ def load_state(folder: RunFolder) -> State | None:
     if not folder.state_file.exists():
         return None
     try:
-        return torch.load(folder.state_file, map_location="cpu", weights_only=True)
+        state = torch.load(folder.state_file, map_location="cpu", weights_only=True)
+        return {key: state[key] for key in STATE_KEYS}
     except Exception as error:  # what torch raises for a damaged file is not specified
         raise RunError(
             f"The checkpoint {str(folder.state_file)!r} is damaged ({type(error).__name__}). Start the run again in "

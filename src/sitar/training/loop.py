@@ -48,8 +48,15 @@ class Loop:
         self.device = device
         self.report = report
         self.train = _resident(data.train, device)
+        capturable = self.train.x.device.type == "cuda"
+        if config.train.step == "captured" and not capturable:
+            raise ConfigError(
+                "train.step 'captured' needs a CUDA device whose memory holds the training data. Use 'auto' or 'eager'."
+            )
+        self.captured = capturable and config.train.step != "eager"
         watched = {name: data.evaluation[name] for name in config.train.evaluate if name in data.evaluation}
         self.watched = {name: _on(split, device) for name, split in watched.items()}
+        self.epoch = 0  # of the phase that runs, counted from 1
         self.lines = 0  # of metrics.jsonl
         self.seconds = 0.0  # before the last start
         self.started = self.saved = time.perf_counter()
@@ -121,13 +128,14 @@ class Loop:
         for epoch in range(done, epochs):
             if config.patience is not None and best.stale >= config.patience:
                 break
+            self.epoch = epoch + 1
             began = time.perf_counter()
             self.method.train()
             self.method.begin_epoch(epoch)
             seed_everything(self.config.seed, NOISE, number, epoch)
             step.begin_epoch(epoch_order(indices, batch_size, self.config.seed, number, epoch))
             self._epoch(step, epoch, steps, rates)
-            self._check_finite(step.sums["loss"].item(), epoch)
+            self._check_finite(step.sums["loss"].item())
             terms = {name: (total / steps).tolist() for name, total in step.sums.items()}
 
             line: dict[str, Any] = {"phase": phase.name, "epoch": epoch + 1, **terms}
@@ -155,19 +163,14 @@ class Loop:
             if time.perf_counter() - glanced > GLANCE_SECONDS:
                 glanced = time.perf_counter()
                 self.report.step(epoch, i + 1)
-                self._check_finite(step.sums["loss"].item(), epoch)
+                self._check_finite(step.sums["loss"].item())
 
     def _build_step(self, phase: GradientPhase, optimisers: list[Optimizer], batch_size: int, steps: int) -> EagerStep:
         config = self.config.train
         arguments = (phase.objectives, optimisers, self.train, batch_size, steps, self.device, config)
-        capturable = self.device.type == "cuda" and self.train.x.device.type == "cuda"
-        if config.step == "captured" and not capturable:
-            raise ConfigError(
-                "train.step 'captured' needs a CUDA device whose memory holds the training data. Use 'auto' or 'eager'."
-            )
-        if config.step == "eager" or not capturable:
-            return EagerStep(*arguments)
-        return CapturedStep(*arguments, restore=snapshot(self.method, optimisers))
+        if self.captured:
+            return CapturedStep(*arguments, restore=snapshot(self.method, optimisers))
+        return EagerStep(*arguments)
 
     def _accuracies(self, split: EvalSplit) -> dict[str, float | None]:
         self.method.eval()
@@ -181,19 +184,20 @@ class Loop:
             "worst_group": worst_group(groups),
         }
 
-    def _check_finite(self, loss: float, epoch: int) -> None:
+    def _check_finite(self, loss: float) -> None:
         if not math.isfinite(loss):
             kept = self.folder.state_file
             last = f"The last good checkpoint is kept in {str(kept)!r}." if kept.exists() else "No checkpoint was made."
             raise TrainingError(
-                f"The loss became {loss} in epoch {epoch + 1}, so training stopped. {last} A lower train.learning_rate "
-                "or a train.gradient_clip usually helps."
+                f"The loss became {loss} in epoch {self.epoch}, so training stopped. {last} A lower "
+                "train.learning_rate or a train.gradient_clip usually helps."
             )
 
     def _save(self, phase: int, progress: State | None) -> None:
         weights = self.method.state_dict()
         if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
-            self._check_finite(math.nan, progress["epoch"] - 1 if progress is not None else self.config.train.epochs)
+            self._check_finite(math.nan)
+        self.folder.sync_metrics()
         save_state(
             self.folder,
             {

@@ -72,12 +72,14 @@ def train_config(
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         seed_everything(config.seed, INIT, 0)
         method = build_method(config, data.task)
+        report = ProgressReport(progress)
+        loop = Loop(method, data, config, folder, place, report)
+        state = load_state(folder) if resuming else None
         if not resuming:
             folder.create(config.to_dict())
         _write_environment(folder, config, data, place)
-        with ProgressReport(progress) as report:
-            loop = Loop(method, data, config, folder, place, report)
-            loop.run(load_state(folder) if resuming else None)
+        with report:
+            loop.run(state)
         save_weights(folder, method.state_dict())
         splits, predictions = evaluate_method(method, data, place)
     write_atomic(folder.predictions_file, _npz(predictions))
@@ -129,7 +131,7 @@ def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device:
     """Who ran this where; a resumed run keeps its first entry and adds one a resume."""
     now = {**describe_environment(device), "seed": config.seed, "data_checksum": data.checksum}
     if folder.environment_file.exists():
-        first = json.loads(folder.environment_file.read_text(encoding="utf-8"))
+        first = _read_environment(folder)
         if first["data_checksum"] != data.checksum:
             raise RunError(
                 f"The data has changed since the run in {str(folder.path)!r} was started, so it cannot be resumed. "
@@ -137,6 +139,16 @@ def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device:
             )
         now = {**first, "resumed": [*first.get("resumed", []), now]}
     write_atomic(folder.environment_file, to_json(now))
+
+
+def _read_environment(folder: RunFolder) -> dict[str, Any]:
+    try:
+        environment = json.loads(folder.environment_file.read_text(encoding="utf-8"))
+        return {**environment, "data_checksum": environment["data_checksum"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{str(folder.environment_file)!r} is damaged, so the run cannot be resumed. Start again in another folder."
+        ) from error
 
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
