@@ -130,8 +130,32 @@ def render(name: str) -> str:
             *lines[:2],
             *worst,
             "",
+            *_seed_by_seed(table, record),
         ]
     )
+
+
+def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """Each seed's last split with its two largest shortcut scores: two high ones are a split shortcut."""
+    scored = [run for run in record["runs"] if "shortcut_score" in run]
+    rows = [row for row in table["rows"] if any(run["row"] == row for run in scored)]
+    label, split = list(table["splits"].items())[-1]
+    lines = [
+        f"Seed by seed, {label} accuracy, in brackets the two largest shortcut scores of the last epoch. Two high",
+        "scores mean that training has spread the shortcut over two axes.",
+        "",
+        f"| | seed | {' | '.join(table['columns'])} |",
+        "|---|---|" + "---|" * len(table["columns"]),
+    ]
+    for row in rows:
+        for seed in table["seeds"]:
+            cells = []
+            for column in table["columns"]:
+                (run,) = [r for r in scored if (r["row"], r["column"], r["seed"]) == (row, column, seed)]
+                first, second = sorted(run["shortcut_score"], reverse=True)[:2]
+                cells.append(f"{100 * run['splits'][split]['average']:.1f} ({first:.2f}, {second:.2f})")
+            lines.append(f"| {row} | {seed} | {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def sitar_loss(*, strength=lambda a: a, squared_score=False, consistency_weight=
         robust = losses.cross_entropy(logits if robust_on_clean else shaken_logits, batch.y)
         change = losses.consistency(logits, shaken_logits)
         weight = self.config.lambda_ if consistency_weight is None else consistency_weight
-        total = self.config.reconstruction_weight * error + (beta or self.config.beta) * kl + robust + weight * change
+        total = error + (beta or self.config.beta) * kl + robust + weight * change
         return {"loss": total, "cross_entropy": robust, "consistency": change, "shortcut_score": v}
 
     return mutant

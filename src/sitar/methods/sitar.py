@@ -33,9 +33,6 @@ class SITARConfig(Config):
     name: Literal["sitar"] = "sitar"
     alpha: float = Field(default=1.0, ge=0, description="strength of the noise")
     beta: float = Field(default=2.0, ge=0, description="weight of the KL divergence")
-    reconstruction_weight: float = Field(
-        default=1.0, gt=0, description="weight of the squared error; the light presets use it to keep its balance"
-    )
     lambda_: float = Field(default=10.0, ge=0, alias="lambda", description="weight of the consistency term")
     noise: Literal["axis", "direction", "swap", "isotropic"] = Field(
         default="axis",
@@ -92,7 +89,7 @@ class SITAR(Method):
         robust = cross_entropy(shaken_logits, batch.y, self.class_weight)
         change = consistency(logits, shaken_logits)
         return {
-            "loss": self.config.reconstruction_weight * error + self.beta * kl + robust + self.config.lambda_ * change,
+            "loss": error + self.beta * kl + robust + self.config.lambda_ * change,
             "reconstruction": error,
             "kl": kl,
             "cross_entropy": robust,

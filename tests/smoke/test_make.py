@@ -1,0 +1,47 @@
+"""The Makefile, as far as it can be tried without installing everything again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_setup_names_the_package_when_no_environment_can_be_made(tmp_path: Path) -> None:
+    """A python3 without venv and virtualenv, and no uv: one line that says what to install."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    bare = tmp_path / "python3"
+    bare.write_text('#!/bin/sh\n[ "$1" = -m ] && exit 1\nexit 0\n')
+    bare.chmod(0o755)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("make", "sh", "test", "rm", "touch", "echo", "true", "false"):
+        if path := shutil.which(tool):
+            (tools / tool).symlink_to(path)
+    done = subprocess.run(
+        ["make", "setup", f"PYTHON={bare}"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+        env={"PATH": str(tools), "HOME": os.environ.get("HOME", "/")},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "apt-get install python3-venv" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_setup_refuses_an_old_python(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    done = subprocess.run(
+        ["make", "setup", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0
+    assert "3.11 or newer" in done.stdout
