@@ -110,6 +110,18 @@ def test_compare(folder: Path) -> None:
     assert "auroc" in sitar("compare", "runs/a", "--metric", "auroc", cwd=folder).stdout
 
 
+def test_demo(tmp_path: Path) -> None:
+    quick = [*TINY, "--set", "train.epochs=1", "--out", "demo", "--seed", 3]
+    done = sitar("demo", *quick, cwd=tmp_path)
+    assert (tmp_path / "demo/demo-seed3.png").read_bytes().startswith(b"\x89PNG")
+    for preset in ("demo/erm", "demo/control", "demo/sitar"):
+        assert preset in done.stdout
+    assert "Figure: demo/demo-seed3.png" in done.stdout
+    again = json.loads(sitar("demo", *quick, "--json", cwd=tmp_path).stdout)  # finished runs are kept
+    assert set(again) == {"ERM", "control", "SITAR"}
+    assert "SITAR stopped" in sitar("demo", *quick, "--set", "train.epochs=2", cwd=tmp_path, expect=2).stderr
+
+
 BAD = {
     "preset": (["train", "color_mnist/sitr"], "Did you mean 'color_mnist/sitar'"),
     "method": (["train", "color_mnist/erm", "--set", "method.name=ermm"], "Unknown method 'ermm'"),

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sitar.cli.output import Device, Json, print_json, print_table
+from sitar.cli.output import Device, Json, Set, print_json, print_table
 from sitar.config import load_config
 from sitar.errors import SitarError
 from sitar.records import RunFolder
@@ -23,6 +23,7 @@ LOOK_SECONDS, LINE_SECONDS = 0.5, 15.0
 
 
 def command(
+    set_: Set = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the runs and the figure.")] = Path("runs/demo"),
     device: Device = "auto",
@@ -34,7 +35,9 @@ def command(
 
     started = time.perf_counter()
     folders = {label: RunFolder(out / f"{preset.rpartition('/')[2]}-seed{seed}") for label, preset in RUNS.items()}
-    _train_all(folders, seed, device)
+    epochs = {label: load_config(preset, set_ or [], seed).train.epochs for label, preset in RUNS.items()}
+    options = [word for setting in set_ or [] for word in ("--set", setting)]
+    _train_all(folders, epochs, ["--seed", str(seed), "--device", device, *options])
     figure = out / f"demo-seed{seed}.png"
     demo_figure(folders, figure)
     if as_json:
@@ -49,15 +52,15 @@ def command(
     typer.echo(f"Figure: {figure}   Runs: {out}   Time: {time.perf_counter() - started:.0f} s")
 
 
-def _train_all(folders: dict[str, RunFolder], seed: int, device: str) -> None:
+def _train_all(folders: dict[str, RunFolder], epochs: dict[str, int], options: list[str]) -> None:
     """Train what is not finished, two at a time on one thread each: faster here than one on two threads."""
     workers = min(2, os.cpu_count() or 1)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def train(label: str) -> subprocess.CompletedProcess[str]:
-        arguments = ["train", RUNS[label], "--seed", str(seed), "--out", str(folders[label].path), "--device", device]
+        arguments = ["train", RUNS[label], "--out", str(folders[label].path), "--resume", "--quiet", *options]
         return subprocess.run(
-            [sys.executable, "-m", "sitar", *arguments, "--resume", "--quiet"],
+            [sys.executable, "-m", "sitar", *arguments],
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
@@ -65,7 +68,7 @@ def _train_all(folders: dict[str, RunFolder], seed: int, device: str) -> None:
     with ThreadPoolExecutor(workers) as pool:
         jobs = {label: pool.submit(train, label) for label in longest_first}
         try:
-            _watch(folders, lambda: all(job.done() for job in jobs.values()))
+            _watch(folders, epochs, lambda: all(job.done() for job in jobs.values()))
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             print("\nStopped. The same command continues where it was.", file=sys.stderr)
@@ -75,9 +78,8 @@ def _train_all(folders: dict[str, RunFolder], seed: int, device: str) -> None:
             raise SitarError(f"{label} stopped: {job.result().stderr.removeprefix('Error: ').strip()}")
 
 
-def _watch(folders: dict[str, RunFolder], finished: Callable[[], bool]) -> None:
+def _watch(folders: dict[str, RunFolder], epochs: dict[str, int], finished: Callable[[], bool]) -> None:
     """Show how far each run is, from its folder, until all are finished."""
-    epochs = {label: load_config(RUNS[label]).train.epochs for label in folders}
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip

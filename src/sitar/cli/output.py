@@ -15,6 +15,9 @@ from sitar.reporting.tables import Table
 PLAIN_WIDTH = 160  # where standard output is not a terminal
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.alpha=0.5.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 

@@ -7,14 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sitar.cli.output import Device, Json, print_json, print_table
+from sitar.cli.output import Device, Json, Set, print_json, print_table
 
 
 def command(
     preset: Annotated[str, typer.Argument(help="A preset (see `sitar presets`) or a .yaml file of your own.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.alpha=0.5.")
-    ] = None,
+    set_: Set = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of initialisation, order and noise.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/PRESET/seedN.")] = None,
     device: Device = "auto",
