@@ -16,7 +16,6 @@ from sitar.registry import DATASETS, METHODS, did_you_mean, unknown
 
 Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
 Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
-SEEDS = 2**32
 
 
 class Config(BaseModel):
@@ -76,6 +75,8 @@ class TrainConfig(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs {self.warmup_epochs:g} must be fewer than the {self.epochs} epochs")
         if self.patience is not None and self.selection == "last":
             raise ValueError("patience needs a criterion to watch: set train.selection to one that reads a val split")
         if self.selection != "last" and "val" not in self.evaluate:
@@ -83,11 +84,16 @@ class TrainConfig(Config):
         return self
 
 
-class RunConfig(Config):
-    """Everything that decides a run. `data` and `method` are validated by the class that their `name` names."""
+class Identity(Config):
+    """Which run of a setting this is."""
 
     preset: str
-    seed: int = Field(default=0, ge=0, lt=SEEDS)
+    seed: int = Field(default=0, ge=0, lt=2**32)
+
+
+class RunConfig(Identity):
+    """Everything that decides a run. `data` and `method` are validated by the class that their `name` names."""
+
     data: Config
     model: ModelConfig
     method: Config
@@ -121,13 +127,13 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
             problems.append(str(error))
         except ValidationError as error:
             problems += [_describe(section, cls, problem) for problem in error.errors()]
-    if problems and isinstance(raw["seed"], int) and 0 <= raw["seed"] < SEEDS:
-        raise ConfigError("\n".join(problems))
     try:
-        return RunConfig.model_validate(raw)
+        Identity(preset=raw["preset"], seed=raw["seed"])
     except ValidationError as error:
-        problems += [_describe("", RunConfig, problem) for problem in error.errors() if problem["loc"] == ("seed",)]
-        raise ConfigError("\n".join(problems)) from error
+        problems += [_describe("", Identity, problem) for problem in error.errors()]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return RunConfig.model_validate(raw)
 
 
 def _section_class(section: str, value: Mapping[str, Any]) -> type[Config]:
@@ -164,7 +170,7 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[st
     for override in overrides:
         key, equals, text = override.partition("=")
         path = key.strip().split(".")
-        if path == ["preset"]:
+        if path[0] == "preset":
             raise ConfigError(f"--set {override!r}: a preset is named by the argument, not by a setting.")
         if not equals or not all(path):
             raise ConfigError(f"--set {override!r} is not of the form key=value, such as method.alpha=0.5.")

@@ -12,10 +12,12 @@ done              written last
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,16 @@ class RunFolder:
             raise RunError(
                 f"Cannot write the run folder {str(self.path)!r}: {error.strerror or error}. Choose another with --out."
             ) from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing into this folder; a killed process leaves no lock behind."""
+        with self.config_file.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunError(f"Another process is writing into the run folder {str(self.path)!r}.") from error
+            yield
 
     def read_config(self) -> dict[str, Any]:
         if not self.path.is_dir():

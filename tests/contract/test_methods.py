@@ -124,9 +124,6 @@ def fake_terms(module: LossModule, batch: TrainBatch) -> dict[str, Tensor]:
         return functional_call(module, state, inputs)
 
 
-# -- runs ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_trains_and_leaves_a_complete_folder(name: str, finished: Callable[[str], RunFolder]) -> None:
     folder = finished(name)
@@ -208,9 +205,6 @@ def test_majority_only_data_is_handled(name: str, tmp_path: Path) -> None:
     assert set(empty) == {"label=0,color=0", "label=1,color=1"}
     assert all(ood["groups"][group]["accuracy"] is None for group in empty)
     assert ood["worst_group"] is not None
-
-
-# -- logits and losses -----------------------------------------------------------------------------------------------
 
 
 @LOSSES
@@ -344,9 +338,6 @@ def test_beta_annealing_reaches_its_value(tiny_data: Data) -> None:
     assert seen == [1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0]
 
 
-# -- what a method may see, and what comes with it -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("cls", [TrainBatch, TrainSplit, Task])
 def test_nothing_that_training_sees_has_groups(cls: type) -> None:
     fields = {field.name for field in dataclasses.fields(cls)}
@@ -373,9 +364,6 @@ def test_settings_are_the_methods_own(name: str) -> None:
     config = settings(name)
     assert isinstance(config.method, METHODS.get(name).Config)
     assert config.to_dict()["method"]["name"] == name
-
-
-# -- on a GPU --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.gpu

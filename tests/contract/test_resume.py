@@ -89,9 +89,6 @@ def end(file: Path, out: Path, when: Callable[[Path], bool], delay: float, sign:
     return process.returncode
 
 
-# -- processes that are killed ---------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def killed_settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SITAR with all that has a state: an annealed loss, a schedule, a criterion with patience."""
@@ -171,8 +168,6 @@ def interrupted_in(owner: Any, name: str, replacement: Callable[..., None]) -> I
 def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
-
-# -- every state of the folder ---------------------------------------------------------------------------------------
 
 EVERYWHERE: dict[str, Callable[[], RunConfig]] = {
     "one phase": lambda: toy("erm"),
@@ -268,9 +263,6 @@ def test_patience_counts_across_a_stop(tmp_path: Path) -> None:
     assert [line["epoch"] for line in metrics(folder)] == [1, 2, 3, 4, 5]
     assert folder.result()["selected_epoch"] == 3
     assert weights(folder)["epoch"] == 2  # counted from 0
-
-
-# -- what cannot be resumed ------------------------------------------------------------------------------------------
 
 
 def stopped(config: RunConfig, path: Path, steps: int = 10) -> RunFolder:
@@ -410,9 +402,6 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="--out"):
             run(toy("erm"), path)
     assert (tmp_path / "file").read_text() == "mine"
-
-
-# -- on a GPU --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.gpu

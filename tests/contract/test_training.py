@@ -49,9 +49,6 @@ SPLIT_KEYS = {
 }  # fmt: skip
 
 
-# -- steps -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "options"), [("erm", {}), ("sitar", {}), ("sitar", {"beta_start": 0.0, "beta_anneal_epochs": 2})]
 )
@@ -121,8 +118,6 @@ def test_repeated_indices_are_repeated(tmp_path: Path, tiny_data: Data) -> None:
     ]  # fmt: skip
 
 
-# -- learning rates, clipping, objectives ----------------------------------------------------------------------------
-
 EPOCHS = 8
 RATES = {
     "constant": lambda t: 1.0,
@@ -191,8 +186,6 @@ def test_weight_decay_and_momentum_reach_the_optimiser(tmp_path: Path) -> None:
     assert float(weights(folder)["w"]) == pytest.approx(w, rel=1e-5)
 
 
-# -- the choice of an epoch ------------------------------------------------------------------------------------------
-
 HITS = [
     [30, 10, 0, 0],
     [30, 0, 10, 10],  # the best class-balanced accuracy
@@ -250,9 +243,6 @@ def test_splits_are_evaluated_when_asked(every: int, splits: list[str], evaluate
         expected = evaluated if split in splits else []
         assert [line["epoch"] for line in lines if split in line] == expected
     assert all(set(line["val"]) == {"average", "class_balanced", "worst_group"} for line in lines if "val" in line)
-
-
-# -- what stops a run ------------------------------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -326,9 +316,6 @@ def test_nothing_to_learn_from_is_refused(size: int, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-# -- precision and random state --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", METHODS.names())
 def test_bfloat16_runs(name: str, tmp_path: Path) -> None:
     folder = run(toy(name, train={"precision": "bfloat16"}), tmp_path / "bfloat16")
@@ -361,9 +348,6 @@ def test_the_random_state_of_the_caller_does_not_matter(tmp_path: Path) -> None:
     first = run(toy("sitar"), tmp_path / "first")
     torch.manual_seed(2)
     assert_same_run(run(toy("sitar"), tmp_path / "second"), first)
-
-
-# -- what a run leaves -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -485,9 +469,6 @@ def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.Monk
     assert all(path.parts[0] == "runs" for path in paths)
 
 
-# -- loading ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_loaded_run_predicts(finished: RunFolder, tiny_data: Data) -> None:
     model = sitar.load(finished.path, device="cpu")
     x = tiny_data.evaluation["ood_test"].x[:100]
@@ -546,8 +527,6 @@ def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="safetensors"):
         sitar.load(folder, device="cpu")
 
-
-# -- on a GPU --------------------------------------------------------------------------------------------------------
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 CAPTURED = {

@@ -34,8 +34,11 @@ def command(
     from sitar.reporting.tables import compare_table, group_runs
 
     started = time.perf_counter()
+    configs = {label: load_config(preset, set_ or [], seed) for label, preset in RUNS.items()}
+    if any("variant" in config.data.model_fields_set for config in configs.values()):
+        raise SitarError("The demo needs the two tests of the paper's variant: leave data.variant out.")
     folders = {label: RunFolder(out / f"{preset.rpartition('/')[2]}-seed{seed}") for label, preset in RUNS.items()}
-    epochs = {label: load_config(preset, set_ or [], seed).train.epochs for label, preset in RUNS.items()}
+    epochs = {label: config.train.epochs for label, config in configs.items()}
     options = [word for setting in set_ or [] for word in ("--set", setting)]
     _train_all(folders, epochs, ["--seed", str(seed), "--device", device, *options])
     figure = out / f"demo-seed{seed}.png"
@@ -54,28 +57,32 @@ def command(
 
 def _train_all(folders: dict[str, RunFolder], epochs: dict[str, int], options: list[str]) -> None:
     """Train what is not finished, two at a time on one thread each: faster here than one on two threads."""
-    workers = min(2, os.cpu_count() or 1)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    running: list[subprocess.Popen[str]] = []
 
-    def train(label: str) -> subprocess.CompletedProcess[str]:
+    def train(label: str) -> tuple[int, str]:
         arguments = ["train", RUNS[label], "--out", str(folders[label].path), "--resume", "--quiet", *options]
-        return subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", "sitar", *arguments],
-            env=environment, capture_output=True, text=True, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        running.append(process)
+        return process.wait(), process.stderr.read() if process.stderr else ""
 
     longest_first = list(reversed(folders))
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         jobs = {label: pool.submit(train, label) for label in longest_first}
         try:
             _watch(folders, epochs, lambda: all(job.done() for job in jobs.values()))
         except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in running:
+                process.terminate()
             print("\nStopped. The same command continues where it was.", file=sys.stderr)
             raise typer.Exit(130) from None
     for label, job in jobs.items():
-        if job.result().returncode:
-            raise SitarError(f"{label} stopped: {job.result().stderr.removeprefix('Error: ').strip()}")
+        status, message = job.result()
+        if status:
+            raise SitarError(f"{label} stopped (status {status}). {message.removeprefix('Error: ').strip()}")
 
 
 def _watch(folders: dict[str, RunFolder], epochs: dict[str, int], finished: Callable[[], bool]) -> None:

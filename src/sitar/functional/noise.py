@@ -50,7 +50,7 @@ def swap_noise(
     """What it takes to exchange each sample's component along the correlated direction with its neighbour's.
 
     The exchange is scaled by the length of the correlation: for two classes (z' - z) @ r r^T / |r|. The neighbour is
-    the next sample of the batch, which shuffling has made a random one.
+    the previous sample of the batch, which shuffling has made a random one. With more classes, (z' - z) @ A^T A / |A|.
     """
     z = z.detach()
     contrasts = _contrasts(correlation).to(z.dtype)

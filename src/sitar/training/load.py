@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sitar.config import RunConfig, run_config
 from sitar.data import load_data
-from sitar.errors import DataError
+from sitar.errors import DataError, RunError
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import build_method
@@ -37,7 +37,10 @@ class TrainedModel:
         self.device = resolve_device(device)
         self.data = load_data(self.config.data)
         self.method = build_method(self.config, self.data.task)
-        self.method.load_state_dict(load_weights(folder))
+        try:
+            self.method.load_state_dict(load_weights(folder))
+        except RuntimeError as error:
+            raise RunError(f"The weights in {str(folder.path)!r} do not fit its config.yaml: {error}") from error
         self.method.to(self.device).eval()
 
     @property
@@ -50,7 +53,7 @@ class TrainedModel:
         expected = self.data.task.shape
         if tuple(x.shape[1:]) != expected:
             raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
-        if x.is_floating_point() and x.numel() and (x.min() < 0 or x.max() > 1):
+        if x.dtype != torch.uint8 and not (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all())):
             raise DataError("Expected images as uint8, or as floats in [0, 1].")
         return predict_logits(self.method.logits, x, self.device)
 

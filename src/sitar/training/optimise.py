@@ -32,11 +32,12 @@ def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
 
 
 def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
-    """Load a saved state but keep this optimiser's own learning-rate tensors: a captured step reads them."""
-    rates = [group["lr"] for group in optimiser.param_groups]
+    """Load a saved state but keep this optimiser's own options: the run may have been started on another device, and
+    a captured step reads this one's learning-rate tensor."""
+    options = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
     optimiser.load_state_dict(state)
-    for group, rate in zip(optimiser.param_groups, rates, strict=True):
-        group["lr"] = rate
+    for group, own in zip(optimiser.param_groups, options, strict=True):
+        group.update(own)
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, epochs: int) -> float:

@@ -51,10 +51,10 @@ def train(
 
 
 def default_folder(config: RunConfig, overrides: Iterable[str]) -> Path:
-    name = Path(config.preset).with_suffix("") if config.preset.endswith((".yaml", ".yml")) else Path(config.preset)
+    name = Path(config.preset).stem if config.preset.endswith((".yaml", ".yml")) else config.preset
     settings = sorted(overrides)
     suffix = "-" + hashlib.sha256("\n".join(settings).encode()).hexdigest()[:8] if settings else ""
-    return Path("runs", *name.parts[-2:], f"seed{config.seed}{suffix}")
+    return Path("runs", name, f"seed{config.seed}{suffix}")
 
 
 def train_config(
@@ -77,11 +77,22 @@ def train_config(
         state = load_state(folder) if resuming else None
         if not resuming:
             folder.create(config.to_dict())
-        _write_environment(folder, config, data, place)
-        with report:
+        with folder.lock(), report:
+            _write_environment(folder, config, data, place)
             loop.run(state)
-        save_weights(folder, method.state_dict())
-        splits, predictions = evaluate_method(method, data, place)
+            save_weights(folder, method.state_dict())
+            splits, predictions = evaluate_method(method, data, place)
+            _finish(folder, config, loop, splits, predictions)
+    return folder
+
+
+def _finish(
+    folder: RunFolder,
+    config: RunConfig,
+    loop: Loop,
+    splits: dict[str, dict[str, Any]],
+    predictions: dict[str, np.ndarray],
+) -> None:
     write_atomic(folder.predictions_file, _npz(predictions))
     folder.finish(
         {
@@ -97,7 +108,6 @@ def train_config(
         }
     )
     folder.state_file.unlink(missing_ok=True)
-    return folder
 
 
 def evaluate_method(

@@ -91,18 +91,19 @@ class CapturedStep(EagerStep):
 
     def __init__(self, *arguments: Any, restore: Callable[[], None]) -> None:
         super().__init__(*arguments)
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_STEPS):
-                self.position.zero_()
+        with torch.cuda.device(self.device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP_STEPS):
+                    self.position.zero_()
+                    self._step()
+            torch.cuda.current_stream().wait_stream(stream)
+            for optimiser in self.optimisers:
+                optimiser.zero_grad(set_to_none=True)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=stream):
                 self._step()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        for optimiser in self.optimisers:
-            optimiser.zero_grad(set_to_none=True)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self._step()
         restore()
 
     def __call__(self, rates: Sequence[float]) -> None:
