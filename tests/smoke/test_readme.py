@@ -86,6 +86,14 @@ def test_headline_holds_in_the_record(column: str, paper: float) -> None:
     assert min(values) >= 67
 
 
+def test_the_demo_holds_in_the_record_on_three_seeds() -> None:
+    runs = json.loads((ROOT / "reproduce/records/demo.json").read_text(encoding="utf-8"))["runs"]
+    found = {(run["preset"], run["seed"]): run["splits"]["ood_test"]["average"] for run in runs}
+    assert {seed for _, seed in found} == {0, 1, 2}
+    assert all(value < 0.20 for (preset, _), value in found.items() if preset != "demo/sitar")
+    assert all(value > 0.65 for (preset, _), value in found.items() if preset == "demo/sitar")
+
+
 @pytest.mark.parametrize(
     ("line", "row"),
     [("ERM, epoch chosen", "ERM, epoch chosen"), ("control:", "control"), ("**sitar_best**", "sitar_best")],

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from sitar.records import RunFolder
 
-BLUE, ORANGE, GREY = "#3b6fb6", "#d9822b", "#8a8f98"
+BLUE, ORANGE, GREY = "#3b6fb6", "#d9822b", "#6b717b"
+SUSPICIOUS = 0.3  # a shortcut score above this is drawn as a suspect
 
 
 def demo_figure(runs: Mapping[str, RunFolder], path: Path) -> None:
@@ -29,17 +30,16 @@ def demo_figure(runs: Mapping[str, RunFolder], path: Path) -> None:
         places = [i + offset for i in range(len(values))]
         bars = left.bar(places, values, width, label=name, color=color, yerr=[below, above],
                         error_kw={"elinewidth": 1, "capsize": 2})  # fmt: skip
-        left.bar_label(bars, fmt="%.0f", padding=3, fontsize=9)
+        left.bar_label(bars, fmt="%.0f", padding=3, fontsize=9, bbox={"color": "white", "pad": 0.5})
     left.axhline(75, color=GREY, linewidth=1, linestyle="--", zorder=0)
-    left.text(-0.48, 76, "best possible from shape alone", color=GREY, fontsize=8, va="bottom")
+    left.text(len(results) - 0.5, 80, "75: best possible from shape alone", color=GREY, fontsize=8, ha="right")
     left.set_xticks(range(len(results)), list(results))
     left.set(ylim=(0, 104), ylabel="accuracy (%)", title="Does the model survive when the colour breaks?")
     left.legend(loc="lower center", bbox_to_anchor=(0.5, -0.24), ncols=2, frameon=False, fontsize=9)
 
     label, folder = list(runs.items())[-1]
     score = folder.metrics()[-1]["shortcut_score"]
-    top = max(range(len(score)), key=score.__getitem__)
-    right.bar(range(len(score)), score, color=[ORANGE if j == top else BLUE for j in range(len(score))])
+    right.bar(range(len(score)), score, color=[ORANGE if value > SUSPICIOUS else BLUE for value in score])
     right.set_xticks(range(len(score)))
     right.set(ylim=(0, 1), xlabel="latent axis", ylabel="|correlation with the label|",
               title=f"What {label} found suspicious")  # fmt: skip
