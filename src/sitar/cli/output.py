@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from sitar.reporting.tables import Table
 
+LABEL_WIDTH = 30  # of the first column, before it is folded
 PLAIN_WIDTH = 160  # where standard output is not a terminal
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -24,9 +25,10 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 def print_table(table: Table) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     shown = RichTable(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
-    for column, values in zip(table.columns, zip(*table.rows, strict=True), strict=True):
-        numeric = all(value[:1].isdigit() or value == "–" for value in values)
-        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for i, (column, values) in enumerate(zip(table.columns, zip(*table.rows, strict=True), strict=True)):
+        numeric = all(value[:1].isdigit() or value[:1] == "–" for value in values)
+        width = min(LABEL_WIDTH, max(map(len, values))) if i == 0 else None
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold", min_width=width)
     for row in table.rows:
         shown.add_row(*row)
     console.print(shown)

@@ -12,6 +12,12 @@ from sitar.errors import RunError
 from sitar.records import RunFolder
 
 TEST_SPLITS = ("id_test", "ood_test", "test")
+SHORT = {
+    "worst_group": "worst",
+    "adjusted_average": "adjusted",
+    "class_balanced": "balanced",
+    "calibration_error": "calibration",
+}
 
 
 @dataclass(frozen=True)
@@ -22,33 +28,34 @@ class Table:
     note: str = ""
 
 
-def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
-    """70.1, or 70.1 (69.2-71.0) with an interval; a dash where a figure does not exist."""
-    if value is None:
-        return "–"
-    text = f"{100 * value:.1f}"
-    return text if interval is None else f"{text} ({100 * interval[0]:.1f}-{100 * interval[1]:.1f})"
+def percent(value: float | None) -> str:
+    """70.1 for 0.701; a dash where a figure does not exist."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def percent_range(interval: Sequence[float] | None) -> str:
+    return "–" if interval is None else f"{100 * interval[0]:.1f}-{100 * interval[1]:.1f}"
 
 
 def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One row a split: the figures of result.json."""
+    """One row a split: average and worst group with their intervals. Fits a terminal of 80 columns."""
     rows = []
     for name, metrics in splits.items():
         intervals = metrics.get("intervals") or {}
-        rows.append(
-            [
-                name,
-                f"{metrics['n']:,}",
-                percent(metrics["average"], intervals.get("average")),
-                percent(metrics["worst_group"], intervals.get("worst_group")),
-                percent(metrics["adjusted_average"]),
-                percent(metrics["class_balanced"]),
-                percent(metrics.get("auroc")),
-                percent(metrics["calibration_error"]),
-            ]
-        )
-    columns = ["split", "n", "average", "worst group", "adjusted avg", "class bal.", "AUROC", "calib. error"]
-    return Table(title, columns, rows, "Percent; 95 % bootstrap intervals over samples in brackets.")
+        row = [name, f"{metrics['n']:,}"]
+        for metric in ("average", "worst_group"):
+            row += [percent(metrics[metric]), percent_range(intervals.get(metric))]
+        rows.append(row)
+    columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
+    return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples.")
+
+
+def details_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row a split: the other figures of result.json."""
+    metrics = ["adjusted_average", "class_balanced", "auroc", "auprc", "f1", "calibration_error"]
+    rows = [[name, *(percent(figures.get(metric)) for metric in metrics)] for name, figures in splits.items()]
+    columns = ["split", "adjusted average", "class balanced", "AUROC", "AUPRC", "F1", "calibration error"]
+    return Table(title, columns, rows, "Percent; the adjusted average weights groups as the training split does.")
 
 
 def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -58,8 +65,8 @@ def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = []
     for group in names:
         cells = [groups.get(group, {"accuracy": None, "n": 0}) for groups in grouped.values()]
-        rows.append([group, *(f"{percent(cell['accuracy'])} (n={cell['n']:,})" for cell in cells)])
-    return Table(title, ["group", *grouped], rows, "Percent accuracy; a dash for an empty group.")
+        rows.append([group, *(f"{percent(cell['accuracy'])} ({cell['n']:,})" for cell in cells)])
+    return Table(title, ["group", *grouped], rows, "Percent accuracy and number of samples; a dash for an empty group.")
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ def group_runs(folders: Sequence[RunFolder]) -> list[Row]:
 def compare_table(rows: Sequence[Row], metrics: Sequence[str] = ("average", "worst_group")) -> Table:
     """One line a row of runs: mean and deviation over seeds on every test split."""
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
-    columns = ["runs", "seeds", *(f"{split} {metric.replace('_', ' ')}" for split in splits for metric in metrics)]
+    columns = ["runs", "seeds", *(f"{split} {SHORT.get(metric, metric)}" for split in splits for metric in metrics)]
     lines = []
     for row in rows:
         cells = [row.summary(split, metric) for split in splits for metric in metrics]
