@@ -27,8 +27,8 @@ def print_table(table: Table) -> None:
     shown = RichTable(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
     for i, (column, values) in enumerate(zip(table.columns, zip(*table.rows, strict=True), strict=True)):
         numeric = all(value[:1].isdigit() or value[:1] == "–" for value in values)
-        width = min(LABEL_WIDTH, max(map(len, values))) if i == 0 else None
-        shown.add_column(column, justify="right" if numeric else "left", overflow="fold", min_width=width)
+        label = i == 0 and max(map(len, values)) <= LABEL_WIDTH
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=label)
     for row in table.rows:
         shown.add_row(*row)
     console.print(shown)
