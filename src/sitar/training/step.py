@@ -102,7 +102,7 @@ class CapturedStep(EagerStep):
             for optimiser in self.optimisers:
                 optimiser.zero_grad(set_to_none=True)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=stream):
+            with torch.cuda.graph(self.graph):
                 self._step()
         restore()
 
