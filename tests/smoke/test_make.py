@@ -12,14 +12,20 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+def project_with_python(folder: Path, script: str) -> Path:
+    """The Makefile in a folder of its own, and a python3 that does what `script` says."""
+    shutil.copy(ROOT / "Makefile", folder)
+    (folder / "pyproject.toml").touch()
+    python = folder / "python3"
+    python.write_text(f"#!/bin/sh\n{script}")
+    python.chmod(0o755)
+    return python
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_setup_names_the_package_when_no_environment_can_be_made(tmp_path: Path) -> None:
     """A python3 without venv and virtualenv, and no uv: one line that says what to install."""
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "pyproject.toml").touch()
-    bare = tmp_path / "python3"
-    bare.write_text('#!/bin/sh\n[ "$1" = -m ] && exit 1\nexit 0\n')
-    bare.chmod(0o755)
+    bare = project_with_python(tmp_path, '[ "$1" = -m ] && exit 1\nexit 0\n')
     tools = tmp_path / "bin"
     tools.mkdir()
     for tool in ("make", "sh", "test", "rm", "touch", "echo", "true", "false"):
@@ -35,11 +41,7 @@ def test_setup_names_the_package_when_no_environment_can_be_made(tmp_path: Path)
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_setup_refuses_an_old_python(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "pyproject.toml").touch()
-    old = tmp_path / "python3"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
+    old = project_with_python(tmp_path, "exit 1\n")
     done = subprocess.run(
         ["make", "setup", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
