@@ -22,7 +22,7 @@ import sitar.data
 import sitar.training.load
 import sitar.training.run
 from sitar.config import RunConfig, run_config
-from sitar.data.base import Data, Task, TrainBatch, TrainSplit, to_float
+from sitar.data.base import Data, Task, TrainBatch, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, build_method
 from sitar.records import RunFolder
 from sitar.registry import DATASETS, METHODS
@@ -89,7 +89,7 @@ def batch_of(split: TrainSplit, phase: GradientPhase | None = None, size: int = 
     """The first samples of a phase's view of the data."""
     indices = torch.arange(len(split)) if phase is None or phase.indices is None else phase.indices.cpu()
     index = indices[:size].to(split.x.device)
-    return TrainBatch(to_float(split.x[index]), split.y[index], index)
+    return split.batch(index)
 
 
 def weights(folder: RunFolder) -> dict[str, Tensor]:

@@ -15,9 +15,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.func import functional_call, stack_module_state, vmap
 
 from sitar.config import RunConfig, load_config, preset_names
-from sitar.data.base import Data, Task, TrainBatch, TrainSplit, to_float
+from sitar.data.base import Data, GroupBatch, Task, TrainBatch, TrainGroups, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
-from sitar.methods import Method
+from sitar.methods import Method, data_for
 from sitar.methods.base import Objective
 from sitar.records import RunFolder
 from sitar.registry import METHODS
@@ -84,11 +84,14 @@ def several_classes(classes: int, n: int = 64) -> Data:
     random = torch.Generator().manual_seed(classes)
     y = torch.randint(0, classes, (n,), generator=random) * torch.randint(0, 2, (n,), generator=random)
     x = torch.randint(0, 256, (n, 3, 14, 14), generator=random).to(torch.uint8)
-    return Data(TrainSplit(x, y), {}, tuple(f"class {i}" for i in range(classes)), "synthetic")
+    attribute = torch.randint(0, 2, (n,), generator=random)
+    groups = TrainGroups(2 * y + attribute, (y % 2 != attribute).long())
+    return Data(TrainSplit(x, y), {}, tuple(f"class {i}" for i in range(classes)), "synthetic", groups)
 
 
 def case(name: str, options: dict[str, Any], classes: int, tiny_data: Data) -> tuple[RunConfig, Data]:
-    return settings(name, **options), tiny_data if classes == 2 else several_classes(classes)
+    config = settings(name, **options)
+    return config, data_for(config, tiny_data if classes == 2 else several_classes(classes))
 
 
 class LossModule(nn.Module):
@@ -99,8 +102,12 @@ class LossModule(nn.Module):
         self.method = method
         self.objective = objective
 
-    def forward(self, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
-        return self.objective.loss(TrainBatch(x, y, index))
+    def forward(self, *parts: Tensor) -> dict[str, Tensor]:
+        return self.objective.loss(GroupBatch(*parts) if self.method.needs_groups else TrainBatch(*parts))
+
+
+def parts(batch: TrainBatch) -> tuple[Tensor, ...]:
+    return tuple(getattr(batch, field.name) for field in dataclasses.fields(batch))
 
 
 def loss_modules(config: RunConfig, data: Data, seed: int = 0) -> Iterator[tuple[LossModule, TrainBatch]]:
@@ -119,7 +126,7 @@ def fake_terms(module: LossModule, batch: TrainBatch) -> dict[str, Tensor]:
     mode = FakeTensorMode()
     state = dict([*module.named_parameters(), *module.named_buffers()])
     state = {name: mode.from_tensor(tensor) for name, tensor in state.items()}
-    inputs = tuple(mode.from_tensor(tensor) for tensor in (batch.x, batch.y, batch.index))
+    inputs = tuple(mode.from_tensor(tensor) for tensor in parts(batch))
     with mode:
         return functional_call(module, state, inputs)
 
@@ -276,12 +283,13 @@ def test_loss_runs_for_copies_of_the_model_under_vmap(
         def terms(parameters: Any, buffers: Any, *inputs: Tensor, module: nn.Module = template) -> Any:
             return functional_call(module, (parameters, buffers), inputs)
 
-        together = (batch.x, batch.y, batch.index)
-        apart = tuple(torch.stack([part, part.flip(0), part.roll(1, 0)]) for part in together)
+        together = parts(batch)
+        apart = tuple(torch.stack([p, p.flip(0), p.roll(1, 0)]) for p in together)
         single = modules[0](*together)
         for inputs, dimension in ((together, None), (apart, 0)):  # copies may share batches or have their own
             torch.manual_seed(0)
-            batched = vmap(terms, (0, 0, dimension, dimension, dimension), randomness="different")(*state, *inputs)
+            dimensions = (0, 0, *[dimension] * len(inputs))
+            batched = vmap(terms, dimensions, randomness="different")(*state, *inputs)
             assert batched.keys() == single.keys()
             for key, value in batched.items():
                 assert value.shape == (3, *single[key].shape), key
@@ -324,9 +332,9 @@ def test_objectives_move_only_parameters_of_their_method(name: str, tiny_data: D
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_leaves_its_batch_alone(name: str, tiny_data: Data) -> None:
     for module, batch in loss_modules(settings(name), tiny_data):
-        before = tuple(tensor.clone() for tensor in (batch.x, batch.y, batch.index))
+        before = tuple(tensor.clone() for tensor in parts(batch))
         module.objective.loss(batch)["loss"].backward()
-        assert all(map(torch.equal, before, (batch.x, batch.y, batch.index)))
+        assert all(map(torch.equal, before, parts(batch)))
 
 
 def test_beta_annealing_reaches_its_value(tiny_data: Data) -> None:

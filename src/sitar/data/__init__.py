@@ -2,10 +2,20 @@
 
 from sitar.config import Config
 from sitar.data import color_mnist  # noqa: F401  (registers itself)
-from sitar.data.base import Data, EvalSplit, Task, TrainBatch, TrainSplit
+from sitar.data.base import Data, EvalSplit, GroupBatch, GroupSplit, GroupTask, Task, TrainBatch, TrainSplit
 from sitar.registry import DATASETS
 
-__all__ = ["Data", "EvalSplit", "Task", "TrainBatch", "TrainSplit", "load_data"]
+__all__ = [
+    "Data",
+    "EvalSplit",
+    "GroupBatch",
+    "GroupSplit",
+    "GroupTask",
+    "Task",
+    "TrainBatch",
+    "TrainSplit",
+    "load_data",
+]
 
 
 def load_data(config: Config) -> Data:

@@ -1,8 +1,14 @@
-"""What flows from data to training and evaluation. Groups exist on evaluation splits only: they cannot leak."""
+"""What flows from data to training and evaluation.
+
+Group labels cannot leak: a training batch has none. A method that declares `needs_groups` receives other types,
+`GroupSplit`, `GroupBatch` and `GroupTask`, and nothing else can.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -29,8 +35,57 @@ class TrainSplit:
     def __len__(self) -> int:
         return len(self.y)
 
-    def to(self, device: torch.device) -> TrainSplit:
-        return TrainSplit(self.x.to(device), self.y.to(device))
+    def to(self, device: torch.device) -> Self:
+        """All of it on `device`."""
+        return self.labels_to(device, x=self.x.to(device))
+
+    def labels_to(self, device: torch.device, x: Tensor) -> Self:
+        """With inputs `x`, wherever they are, and everything else on `device`."""
+        labels = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "x"}
+        return replace(self, x=x, **{name: label.to(device) for name, label in labels.items()})
+
+    def batch(self, index: Tensor) -> TrainBatch:
+        """The samples at `index`, on the device of the labels."""
+        return TrainBatch(self._inputs(index), self.y[index], index)
+
+    def _inputs(self, index: Tensor) -> Tensor:
+        return to_float(self.x[index.to(self.x.device)].to(self.y.device))
+
+    def task(self, num_classes: int) -> Task:
+        return Task(tuple(self.x.shape[1:]), num_classes, len(self), _counts(self.y, num_classes))
+
+
+@dataclass(frozen=True)
+class GroupBatch(TrainBatch):
+    """A batch for a method that declares `needs_groups`."""
+
+    group: Tensor
+    environment: Tensor
+
+
+@dataclass(frozen=True)
+class GroupSplit(TrainSplit):
+    """Training samples with the group and the environment of each."""
+
+    group: Tensor
+    environment: Tensor
+
+    def batch(self, index: Tensor) -> GroupBatch:
+        return GroupBatch(self._inputs(index), self.y[index], index, self.group[index], self.environment[index])
+
+    def task(self, num_classes: int) -> GroupTask:
+        return GroupTask(**vars(super().task(num_classes)), group=self.group.cpu(), environment=self.environment.cpu())
+
+
+@dataclass(frozen=True)
+class TrainGroups:
+    """The group of every training sample, and the environment it comes from, for methods that are given them.
+
+    Environments are what IRM and V-REx compare: the relation between shortcut and label must differ between them.
+    """
+
+    group: Tensor
+    environment: Tensor
 
 
 @dataclass(frozen=True)
@@ -61,18 +116,38 @@ class Task:
 
 
 @dataclass(frozen=True)
+class GroupTask(Task):
+    """As a Task, for a method that declares `needs_groups`: the labels themselves, to sample and to balance by."""
+
+    group: Tensor
+    environment: Tensor
+
+
+@dataclass(frozen=True)
 class Data:
-    """A dataset in memory: training samples, evaluation splits by name, class names, a checksum of its source."""
+    """A dataset in memory: training samples, evaluation splits by name, class names, a checksum of its source.
+
+    `train_groups` lies apart from `train`, and reaches training only through `with_groups`.
+    """
 
     train: TrainSplit
     evaluation: dict[str, EvalSplit]
     classes: tuple[str, ...]
     checksum: str
+    train_groups: TrainGroups | None = None
 
     @property
     def task(self) -> Task:
-        counts = torch.bincount(self.train.y, minlength=len(self.classes))
-        return Task(tuple(self.train.x.shape[1:]), len(self.classes), len(self.train), tuple(counts.tolist()))
+        return self.train.task(len(self.classes))
+
+    def with_groups(self) -> Data:
+        """The same data for a method that declares `needs_groups`."""
+        if self.train_groups is None:
+            raise DataError(
+                "This method needs the group of every training sample, and this data has none. Use a method that needs "
+                "no groups: `sitar presets` marks those that do."
+            )
+        return replace(self, train=GroupSplit(self.train.x, self.train.y, **vars(self.train_groups)))
 
     def checked(self) -> Data:
         """Itself, or an error when there is nothing to learn from."""
@@ -90,3 +165,13 @@ class Data:
 def to_float(x: Tensor) -> Tensor:
     """Images from uint8 to [0, 1]; anything else is only made floating point."""
     return x.float() / 255 if x.dtype == torch.uint8 else x.float()
+
+
+def in_batches(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.device, batch_size: int = 2048) -> Tensor:
+    """`function` of inputs as a split stores them, batch by batch on `device`, without gradient."""
+    with torch.no_grad():
+        return torch.cat([function(to_float(chunk.to(device))) for chunk in x.split(batch_size)])
+
+
+def _counts(y: Tensor, num: int) -> tuple[int, ...]:
+    return tuple(torch.bincount(y.cpu(), minlength=num).tolist())

@@ -9,13 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sitar.data.base import to_float
+from sitar.data.base import in_batches
 
 
-@torch.no_grad()
 def predict_logits(
     logits: Callable[[Tensor], Tensor], x: Tensor, device: torch.device, batch_size: int = 2048
 ) -> Float[np.ndarray, "sample classes"]:
     """Float32 logits for inputs as a split stores them, batch by batch on `device`."""
-    parts = [logits(to_float(chunk.to(device))).float() for chunk in x.split(batch_size)]
-    return torch.cat(parts).cpu().numpy()
+    return in_batches(lambda chunk: logits(chunk).float(), x, device, batch_size).cpu().numpy()

@@ -1,12 +1,22 @@
 """Methods: one file each. A method yields phases; training runs them and knows nothing else of it."""
 
 from sitar.config import RunConfig
-from sitar.data.base import Task
+from sitar.data.base import Data, Task
 from sitar.methods import erm, sitar  # noqa: F401  (register themselves)
 from sitar.methods.base import FitPhase, GradientPhase, Method, Objective
 from sitar.registry import METHODS
 
-__all__ = ["FitPhase", "GradientPhase", "Method", "Objective", "build_method"]
+__all__ = ["FitPhase", "GradientPhase", "Method", "Objective", "build_method", "data_for", "needs_groups"]
+
+
+def needs_groups(config: RunConfig) -> bool:
+    """Whether the method that `config` names is given group labels of the training samples."""
+    return METHODS.get(config.method.name).needs_groups  # type: ignore[attr-defined]
+
+
+def data_for(config: RunConfig, data: Data) -> Data:
+    """`data` as the method that `config` names may see it: with groups only where it declares that it needs them."""
+    return data.with_groups() if needs_groups(config) else data
 
 
 def build_method(config: RunConfig, task: Task) -> Method:

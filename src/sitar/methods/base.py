@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from sitar.config import Config, ModelConfig
-from sitar.data.base import Task, TrainBatch, TrainSplit
+from sitar.data.base import Task, TrainSplit
 from sitar.errors import ConfigError
-from sitar.models import VAE, Classifier, ConvDecoder, ConvEncoder
+from sitar.models import VAE, Classifier, ConvDecoder, ConvEncoder, Network
 
-Loss = Callable[[TrainBatch], dict[str, Tensor]]
+Loss = Callable[[Any], dict[str, Tensor]]  # of a TrainBatch, or of a GroupBatch where the method needs groups
+OPTIMISER_SETTINGS = {"optimiser", "learning_rate", "weight_decay", "momentum", "schedule", "warmup_epochs"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Objective:
     parameters: Sequence[nn.Parameter]
     settings: Mapping[str, Any] = field(default_factory=dict)  # of TrainConfig, where this optimiser differs
 
+    def __post_init__(self) -> None:
+        if unknown := set(self.settings) - OPTIMISER_SETTINGS:
+            raise ValueError(f"an objective cannot set {sorted(unknown)}, only {sorted(OPTIMISER_SETTINGS)}")
+
 
 @dataclass(frozen=True)
 class GradientPhase:
@@ -38,7 +43,10 @@ class GradientPhase:
     objectives: tuple[Objective, ...]
     epochs: int | None = None  # None: train.epochs
     indices: Tensor | None = None  # which training samples make an epoch, repeats allowed; None: each once
+    sampling: Tensor | None = None  # a weight for each of them: drawn with replacement; None: a permutation
     select: bool = True  # whether the selection criterion chooses among this phase's epochs
+    logits: Callable[[Tensor], Tensor] | None = None  # what is evaluated while this phase runs; None: the method's
+    facts: Mapping[str, Any] = field(default_factory=dict)  # plain values, written beside the terms of every epoch
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class Method(nn.Module):
     """Base of all methods. Everything that training changes is a parameter or a buffer: the state dict is complete."""
 
     Config: ClassVar[type[Config]]
+    needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
 
     def phases(self) -> Iterator[Phase]:
         """What to run, in order. Code between two phases may read buffers that the phase before has filled."""
@@ -67,6 +76,24 @@ class Method(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Class scores (batch, class) for inputs as a batch carries them. Deterministic."""
         raise NotImplementedError
+
+
+class NetworkMethod(Method):
+    """A plain network trained in one phase: a subclass says by which loss."""
+
+    def __init__(self, config: Any, model: ModelConfig, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        self.network = build_network(model, task)
+
+    def phases(self) -> Iterator[Phase]:
+        yield GradientPhase("train", (Objective(self.loss, list(self.parameters())),))
+
+    def loss(self, batch: Any) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self.network(x)
 
 
 def balanced_weights(task: Task) -> Tensor:
@@ -90,3 +117,8 @@ def build_vae(model: ModelConfig, task: Task) -> VAE:
 
 def build_classifier(model: ModelConfig, task: Task) -> Classifier:
     return Classifier(model.latent_dim, task.num_classes, model.hidden, model.activation)
+
+
+def build_network(model: ModelConfig, task: Task) -> Network:
+    """The encoder and classifier of SITAR without decoder and noise: what baselines train."""
+    return Network(build_encoder(model, task), model.latent_dim, build_classifier(model, task))

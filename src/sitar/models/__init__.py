@@ -2,6 +2,7 @@
 
 from sitar.models.classifier import Classifier
 from sitar.models.conv import ConvDecoder, ConvEncoder
+from sitar.models.network import Network
 from sitar.models.vae import VAE
 
-__all__ = ["VAE", "Classifier", "ConvDecoder", "ConvEncoder"]
+__all__ = ["VAE", "Classifier", "ConvDecoder", "ConvEncoder", "Network"]

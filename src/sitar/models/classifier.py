@@ -17,5 +17,15 @@ class Classifier(nn.Module):
             nn.Linear(latent_dim, hidden), ACTIVATIONS[activation](), nn.Linear(hidden, num_classes)
         )
 
+    def features(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch hidden"]:
+        """What the last layer sees."""
+        return self.layers[:-1](z)
+
+    @property
+    def last_layer(self) -> nn.Linear:
+        layer = self.layers[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
     def forward(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch classes"]:
         return self.layers(z)

@@ -15,7 +15,7 @@ from sitar.data import load_data
 from sitar.errors import DataError, RunError
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.predict import predict_logits
-from sitar.methods import build_method
+from sitar.methods import build_method, data_for
 from sitar.records import RunFolder
 from sitar.training.checkpoint import load_weights
 from sitar.training.environment import resolve_device
@@ -35,7 +35,7 @@ class TrainedModel:
         self.folder = folder
         self.config: RunConfig = run_config(folder.read_config())
         self.device = resolve_device(device)
-        self.data = load_data(self.config.data)
+        self.data = data_for(self.config, load_data(self.config.data))
         self.method = build_method(self.config, self.data.task)
         try:
             self.method.load_state_dict(load_weights(folder))

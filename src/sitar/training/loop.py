@@ -133,15 +133,15 @@ class Loop:
             self.method.train()
             self.method.begin_epoch(epoch)
             seed_everything(self.config.seed, NOISE, number, epoch)
-            step.begin_epoch(epoch_order(indices, batch_size, self.config.seed, number, epoch))
+            step.begin_epoch(epoch_order(indices, batch_size, self.config.seed, number, epoch, phase.sampling))
             self._epoch(step, epoch, steps, rates)
             self._check_finite(step.sums["loss"].item())
             terms = {name: (total / steps).tolist() for name, total in step.sums.items()}
 
-            line: dict[str, Any] = {"phase": phase.name, "epoch": epoch + 1, **terms}
+            line: dict[str, Any] = {"phase": phase.name, "epoch": epoch + 1, **phase.facts, **terms}
             line["learning_rate"] = rates((epoch + 1) * steps - 1)[0]
             if (epoch + 1) % config.evaluate_every == 0 or epoch + 1 == epochs:
-                line |= {name: self._accuracies(split) for name, split in self.watched.items()}
+                line |= {name: self._accuracies(phase, split) for name, split in self.watched.items()}
                 if config.selection != "last" and phase.select:
                     best.consider(criterion(config.selection, line["val"]), epoch + 1, self.method)
             line["seconds"] = round(time.perf_counter() - began, 4)
@@ -172,9 +172,9 @@ class Loop:
             return CapturedStep(*arguments, restore=snapshot(self.method, optimisers))
         return EagerStep(*arguments)
 
-    def _accuracies(self, split: EvalSplit) -> dict[str, float | None]:
+    def _accuracies(self, phase: GradientPhase, split: EvalSplit) -> dict[str, float | None]:
         self.method.eval()
-        predicted = predict_logits(self.method.logits, split.x, self.device).argmax(1)
+        predicted = predict_logits(phase.logits or self.method.logits, split.x, self.device).argmax(1)
         y = split.y.cpu().numpy()
         correct = predicted == y
         groups = [] if split.group is None else group_accuracies(correct, split.group.numpy(), len(split.group_names))
@@ -239,7 +239,7 @@ def _resident(split: TrainSplit, device: torch.device) -> TrainSplit:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         if split.x.nbytes > RESIDENT_SHARE * free:
-            return TrainSplit(split.x.pin_memory(), split.y.to(device))
+            return split.labels_to(device, x=split.x.pin_memory())
     return split.to(device)
 
 

@@ -19,7 +19,7 @@ from sitar.errors import RunError
 from sitar.evaluation.metrics import split_metrics
 from sitar.evaluation.predict import predict_logits
 from sitar.evaluation.selection import check_selection
-from sitar.methods import Method, build_method
+from sitar.methods import Method, build_method, data_for, needs_groups
 from sitar.records import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
 from sitar.training.checkpoint import load_state, save_weights
 from sitar.training.environment import describe_environment, resolve_device
@@ -67,7 +67,7 @@ def train_config(
         _check_same(config, folder)
         if folder.is_done:
             return folder
-    data = load_data(config.data)
+    data = data_for(config, load_data(config.data))
     check_selection(config.train.selection, data)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         seed_everything(config.seed, INIT, 0)
@@ -99,6 +99,7 @@ def _finish(
             "version": RESULT_VERSION,
             "dataset": config.data.name,  # type: ignore[attr-defined]
             "method": config.method.name,  # type: ignore[attr-defined]
+            "needs_groups": needs_groups(config),
             "preset": config.preset,
             "seed": config.seed,
             "selection": config.train.selection,

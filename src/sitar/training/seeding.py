@@ -19,10 +19,16 @@ def seed_everything(seed: int, *path: int) -> None:
     torch.manual_seed(derive_seed(seed, *path))
 
 
-def epoch_order(indices: Tensor, batch_size: int, seed: int, phase: int, epoch: int) -> Tensor:
-    """A shuffled epoch as (step, batch). Every sample occurs; the last batch is filled up from the front, so that all
-    batches have one size. Shuffled on the CPU: the order is the same on every device."""
+def epoch_order(
+    indices: Tensor, batch_size: int, seed: int, phase: int, epoch: int, sampling: Tensor | None = None
+) -> Tensor:
+    """An epoch as (step, batch): every one of `indices` once in random order, or, with `sampling`, as many drawn with
+    replacement in proportion to it. The last batch is filled up from the front, so that all batches have one size.
+    Drawn on the CPU: the order is the same on every device."""
     generator = torch.Generator().manual_seed(derive_seed(seed, ORDER, phase, epoch))
-    shuffled = indices[torch.randperm(len(indices), generator=generator)]
+    if sampling is None:
+        shuffled = indices[torch.randperm(len(indices), generator=generator)]
+    else:
+        shuffled = indices[torch.multinomial(sampling, len(indices), replacement=True, generator=generator)]
     missing = -len(shuffled) % batch_size
     return torch.cat([shuffled, shuffled[:missing]]).view(-1, batch_size)

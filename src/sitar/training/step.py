@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from sitar.config import TrainConfig
-from sitar.data.base import TrainBatch, TrainSplit, to_float
+from sitar.data.base import TrainSplit
 from sitar.methods.base import Objective
 from sitar.training.optimise import set_learning_rate
 
@@ -66,8 +66,7 @@ class EagerStep:
     def _step(self) -> None:
         index = self.order.index_select(0, self.position).squeeze(0)
         self.position += 1
-        x = self.split.x[index.to(self.split.x.device)].to(self.device)
-        batch = TrainBatch(to_float(x), self.split.y[index], index)
+        batch = self.split.batch(index)
         for objective, optimiser in zip(self.objectives, self.optimisers, strict=True):
             optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):

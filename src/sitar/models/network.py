@@ -1,0 +1,29 @@
+"""A plain classifier of images on the encoder that every method shares."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sitar.models.classifier import Classifier
+
+
+class Network(nn.Module):
+    """Encoder, the linear layer that is the posterior mean elsewhere, and the small classifier."""
+
+    def __init__(self, encoder: nn.Module, latent_dim: int, classifier: Classifier) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.mean = nn.Linear(int(encoder.out_features), latent_dim)  # type: ignore[arg-type]
+        self.classifier = classifier
+
+    def features(self, x: Tensor) -> Float[Tensor, "batch hidden"]:
+        """What the last layer sees."""
+        return self.classifier.features(self.mean(self.encoder(x)))
+
+    @property
+    def last_layer(self) -> nn.Linear:
+        return self.classifier.last_layer
+
+    def forward(self, x: Tensor) -> Float[Tensor, "batch classes"]:
+        return self.last_layer(self.features(x))
