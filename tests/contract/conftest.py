@@ -22,8 +22,8 @@ import sitar.data
 import sitar.training.load
 import sitar.training.run
 from sitar.config import RunConfig, run_config
-from sitar.data.base import Data, Task, TrainBatch, TrainSplit
-from sitar.methods import FitPhase, GradientPhase, Method, build_method
+from sitar.data.base import Data, TrainBatch, TrainSplit
+from sitar.methods import FitPhase, GradientPhase, Method, build_method, data_for
 from sitar.records import RunFolder
 from sitar.registry import DATASETS, METHODS
 from sitar.training.run import train_config
@@ -68,10 +68,11 @@ def write_settings(config: RunConfig, path: Path) -> Path:
     return path
 
 
-def fresh(config: RunConfig, task: Task, seed: int = 0) -> Method:
+def fresh(config: RunConfig, data: Data, seed: int = 0) -> Method:
+    """An untrained method for `data`, of which it sees what it may."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return build_method(config, task)
+        return build_method(config, data_for(config, data).task)
 
 
 def gradient_phases(method: Method, split: TrainSplit) -> Iterator[GradientPhase]:
@@ -194,6 +195,7 @@ _read = functools.lru_cache(sitar.data.load_data)
 
 
 def load_data(config: Any) -> Data:
+    """As sitar.data.load_data."""
     return sitar.data.load_data(config) if config.name in toys.DATA_TOYS else _read(config)
 
 

@@ -94,7 +94,7 @@ def reads_groups(tree: ast.Module) -> list[int]:
     lines = []
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(attr="group" | "groups" | "train_groups" | "group_names" | "group_share" | "environment"):
+            case ast.Attribute(attr=name) if name == "environment" or (name.startswith(("group", "train_group"))):
                 lines.append(node.lineno)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]) if "group" in name:
                 lines.append(node.lineno)

@@ -54,14 +54,20 @@ SITAR_VARIANTS = [
     {"noise": "swap", "class_weight": "balanced"},
     {"beta_start": 0.0, "beta_anneal_epochs": 2},
     {"alpha": 0.0, "lambda": 0.0},
+    {"vae": "tc"},
+    {"vae": "factor"},
 ]
-CASES = [pytest.param(name, {}, 2, id=name) for name in NAMES] + [
-    pytest.param("sitar", options, classes, id="-".join(["sitar", str(classes), *map(str, options.values())]))
-    for classes, variants in (
-        (2, SITAR_VARIANTS),
-        (4, [SITAR_NOISES[0], SITAR_NOISES[3], {"noise": "swap", "class_weight": "balanced"}]),
-    )
-    for options in variants
+VARIANTS = [
+    *(("sitar", options, 2) for options in SITAR_VARIANTS),
+    ("sitar", SITAR_NOISES[3], 4),
+    ("sitar", {"noise": "swap", "class_weight": "balanced"}, 4),
+    ("chroma_vae", {"head": "logistic"}, 2),
+    ("chroma_vae", {"head": "mlp"}, 4),
+    ("jacobian", {"projections": 3}, 4),
+]
+CASES = [pytest.param(name, {}, classes, id=f"{name}-{classes}") for name in NAMES for classes in (2, 4)] + [
+    pytest.param(name, options, classes, id="-".join([name, str(classes), *map(str, options.values())]))
+    for name, options, classes in VARIANTS
 ]
 LOSSES = pytest.mark.parametrize(("name", "options", "classes"), CASES)
 
@@ -112,7 +118,7 @@ def parts(batch: TrainBatch) -> tuple[Tensor, ...]:
 
 def loss_modules(config: RunConfig, data: Data, seed: int = 0) -> Iterator[tuple[LossModule, TrainBatch]]:
     """Each objective of each gradient phase of a fresh method, with a batch for it, in the order of training."""
-    method = fresh(config, data.task, seed).to(data.train.x.device)
+    method = fresh(config, data, seed).to(data.train.x.device)
     method.begin_epoch(1)
     for phase in gradient_phases(method, data.train):
         for objective in phase.objectives:
@@ -147,7 +153,7 @@ def test_trains_and_leaves_a_complete_folder(name: str, finished: Callable[[str]
     result = json.loads(folder.result_file.read_text())
     assert result["method"] == name
     assert set(result["splits"]) == {"train", "val", "val_ood", "id_test", "ood_test"}
-    before = fresh(settings(name), load_data(settings(name).data).task).state_dict()
+    before = fresh(settings(name), load_data(settings(name).data)).state_dict()
     after = weights(folder)
     assert any(not torch.equal(before[key], after[key]) for key in before)
 
@@ -191,7 +197,7 @@ def finished_writes(name: str, config: RunConfig, tmp_path: Path, monkeypatch: p
 def test_state_dict_is_complete(name: str, finished: Callable[[str], RunFolder], tiny_data: Data) -> None:
     """Weights alone bring a trained method back: nothing that logits need hides outside the state dict."""
     config = settings(name)
-    method = fresh(config, tiny_data.task, seed=123)
+    method = fresh(config, tiny_data, seed=123)
     method.load_state_dict(weights(finished(name)))  # strict
     method.eval()
     cpu = torch.device("cpu")
@@ -217,7 +223,7 @@ def test_majority_only_data_is_handled(name: str, tmp_path: Path) -> None:
 @LOSSES
 def test_logits_shape_dtype_and_determinism(name: str, options: dict[str, Any], classes: int, tiny_data: Data) -> None:
     config, data = case(name, options, classes, tiny_data)
-    method = fresh(config, data.task)
+    method = fresh(config, data)
     for phase in gradient_phases(method, data.train):
         for objective in phase.objectives:
             objective.loss(batch_of(data.train, phase))
@@ -320,25 +326,26 @@ def test_the_fake_mode_catches_a_host_sync(tiny_data: Data) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_objectives_move_only_parameters_of_their_method(name: str, tiny_data: Data) -> None:
-    method = fresh(settings(name), tiny_data.task)
-    for phase in gradient_phases(method, tiny_data.train):
+    config, data = case(name, {}, 2, tiny_data)
+    method = fresh(config, data)
+    for phase in gradient_phases(method, data.train):
         own = {id(parameter) for parameter in method.parameters()}
         for objective in phase.objectives:
             assert objective.parameters
             assert {id(parameter) for parameter in objective.parameters} <= own
-            objective.loss(batch_of(tiny_data.train, phase))
+            objective.loss(batch_of(data.train, phase))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_leaves_its_batch_alone(name: str, tiny_data: Data) -> None:
-    for module, batch in loss_modules(settings(name), tiny_data):
+    for module, batch in loss_modules(*case(name, {}, 2, tiny_data)):
         before = tuple(tensor.clone() for tensor in parts(batch))
         module.objective.loss(batch)["loss"].backward()
         assert all(map(torch.equal, before, parts(batch)))
 
 
 def test_beta_annealing_reaches_its_value(tiny_data: Data) -> None:
-    method = fresh(settings("sitar", beta=3.0, beta_start=1.0, beta_anneal_epochs=4), tiny_data.task)
+    method = fresh(settings("sitar", beta=3.0, beta_start=1.0, beta_anneal_epochs=4), tiny_data)
     seen = []
     for epoch in range(7):
         method.begin_epoch(epoch)
@@ -382,9 +389,9 @@ def test_loss_compiles_with_inductor(name: str, tiny_data: Data) -> None:
     """With torch's own random numbers (`fallback_random`), so that eager is a referee."""
     import torch._inductor.config as inductor  # here: slow to import
 
-    split = tiny_data.train.to(torch.device("cuda"))
-    config = settings(name)
-    for module, batch in loss_modules(config, dataclasses.replace(tiny_data, train=split)):
+    config, data = case(name, {}, 2, tiny_data)
+    data = dataclasses.replace(data, train=data.train.to(torch.device("cuda")))
+    for module, batch in loss_modules(config, data):
         with inductor.patch(fallback_random=True):
             assert_compiled_equals_eager(module, batch, backend="inductor", rtol=1e-3)
 

@@ -35,6 +35,11 @@ def cross_entropy(
     return F.cross_entropy(logits, y, weight=class_weight)
 
 
+def sample_cross_entropy(logits: Float[Tensor, "batch classes"], y: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+    """Cross-entropy of every sample, in nats."""
+    return F.cross_entropy(logits, y, reduction="none")
+
+
 def consistency(clean: Float[Tensor, "batch classes"], shaken: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
     """|f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
     return (clean - shaken).square().sum(1).mean()

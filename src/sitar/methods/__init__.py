@@ -2,7 +2,21 @@
 
 from sitar.config import RunConfig
 from sitar.data.base import Data, Task
-from sitar.methods import erm, sitar  # noqa: F401  (register themselves)
+from sitar.methods import (  # noqa: F401  (register themselves)
+    afr,
+    chroma_vae,
+    curvature,
+    cvar_dro,
+    dfr,
+    erm,
+    group_dro,
+    irm,
+    jacobian,
+    jtt,
+    lff,
+    sitar,
+    vrex,
+)
 from sitar.methods.base import FitPhase, GradientPhase, Method, Objective
 from sitar.registry import METHODS
 

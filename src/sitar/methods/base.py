@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sitar.config import Config, ModelConfig
-from sitar.data.base import Task, TrainSplit
+from sitar.data.base import Task
 from sitar.errors import ConfigError
 from sitar.models import VAE, Classifier, ConvDecoder, ConvEncoder, Network
 
@@ -54,7 +54,7 @@ class FitPhase:
     """A step without gradient over the whole training split, such as k-NN or a last-layer fit."""
 
     name: str
-    fit: Callable[[TrainSplit], None]
+    fit: Callable[[Any], None]  # of a TrainSplit, or of a GroupSplit where the method needs groups
 
 
 Phase = GradientPhase | FitPhase
@@ -100,6 +100,19 @@ def balanced_weights(task: Task) -> Tensor:
     """n / (C * n_c) per class, as scikit-learn's "balanced"; 0 for a class without samples."""
     counts = torch.tensor(task.class_counts, dtype=torch.float32)
     return torch.where(counts > 0, task.num_train / (task.num_classes * counts.clamp_min(1)), 0.0)
+
+
+def equal_sampling(group: Tensor) -> Tensor:
+    """Weights with which a draw takes each group that has samples with the same probability."""
+    return 1.0 / torch.bincount(group)[group].double()
+
+
+def hold_out(share: float, task: Task) -> Tensor:
+    """A mask of a random share of the training samples, at least one and not all."""
+    count = min(max(1, round(share * task.num_train)), task.num_train - 1)
+    mask = torch.zeros(task.num_train, dtype=torch.bool)
+    mask[torch.randperm(task.num_train)[:count]] = True
+    return mask
 
 
 def build_encoder(model: ModelConfig, task: Task) -> ConvEncoder:

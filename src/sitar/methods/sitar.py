@@ -15,6 +15,7 @@ from torch import Tensor
 from sitar.config import Config, ModelConfig
 from sitar.data.base import Task, TrainBatch
 from sitar.functional.correlation import label_correlation, shortcut_score
+from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
 from sitar.functional.losses import consistency, cross_entropy, gaussian_kl, reconstruction, reparameterise
 from sitar.functional.noise import Distribution, axis_noise, direction_noise, swap_noise
 from sitar.methods.base import (
@@ -26,13 +27,19 @@ from sitar.methods.base import (
     build_classifier,
     build_vae,
 )
+from sitar.models import Discriminator
 from sitar.registry import METHODS
 
 
 class SITARConfig(Config):
     name: Literal["sitar"] = "sitar"
     alpha: float = Field(default=1.0, ge=0, description="strength of the noise")
-    beta: float = Field(default=2.0, ge=0, description="weight of the KL divergence")
+    vae: Literal["beta", "tc", "factor"] = Field(
+        default="beta", description="beta: the paper; tc: beta-TCVAE; factor: FactorVAE"
+    )
+    beta: float = Field(
+        default=2.0, ge=0, description="weight of the KL divergence; with tc and factor of the total correlation alone"
+    )
     lambda_: float = Field(default=10.0, ge=0, alias="lambda", description="weight of the consistency term")
     noise: Literal["axis", "direction", "swap", "isotropic"] = Field(
         default="axis",
@@ -45,6 +52,9 @@ class SITARConfig(Config):
     )
     beta_start: float | None = Field(default=None, ge=0, description="beta in the first epoch; null: no annealing")
     beta_anneal_epochs: int = Field(default=20, gt=0, description="epochs in which beta goes linearly to its value")
+    discriminator_hidden: int = Field(default=256, gt=0, description="units of each layer of FactorVAE's discriminator")
+    discriminator_layers: int = Field(default=3, gt=0, description="hidden layers of FactorVAE's discriminator")
+    discriminator_rate: float = Field(default=1e-4, gt=0, description="learning rate of FactorVAE's discriminator")
 
     @model_validator(mode="after")
     def _known_distribution(self) -> SITARConfig:
@@ -63,13 +73,22 @@ class SITAR(Method):
         super().__init__()
         self.config = config
         self.num_classes = task.num_classes
+        self.num_train = task.num_train
         self.vae = build_vae(model, task)
         self.classifier = build_classifier(model, task)
+        if config.vae == "factor":
+            self.discriminator = Discriminator(
+                model.latent_dim, config.discriminator_hidden, config.discriminator_layers
+            )
         self.register_buffer("class_weight", balanced_weights(task) if config.class_weight else None)
         self.register_buffer("beta", torch.tensor(config.beta))
 
     def phases(self) -> Iterator[Phase]:
-        yield GradientPhase("train", (Objective(self.loss, list(self.parameters())),))
+        objectives = [Objective(self.loss, [*self.vae.parameters(), *self.classifier.parameters()])]
+        if self.config.vae == "factor":
+            settings = {"learning_rate": self.config.discriminator_rate}
+            objectives.append(Objective(self.discriminator_loss, list(self.discriminator.parameters()), settings))
+        yield GradientPhase("train", tuple(objectives))
 
     def begin_epoch(self, epoch: int) -> None:
         if self.config.beta_start is not None:
@@ -81,7 +100,7 @@ class SITAR(Method):
         mu, log_var = self.vae.encode(batch.x)
         z = reparameterise(mu, log_var)
         error = reconstruction(self.vae.decode(z), batch.x)
-        kl = gaussian_kl(mu, log_var)
+        divergence = self.divergence(z, mu, log_var)
         weight = None if self.class_weight is None else self.class_weight[batch.y]
         correlation = label_correlation(mu.detach(), batch.y, self.num_classes, weight)
         shaken = z + self.config.alpha * self.noise(z, correlation)
@@ -89,13 +108,33 @@ class SITAR(Method):
         robust = cross_entropy(shaken_logits, batch.y, self.class_weight)
         change = consistency(logits, shaken_logits)
         return {
-            "loss": error + self.beta * kl + robust + self.config.lambda_ * change,
+            "loss": error + divergence["divergence"] + robust + self.config.lambda_ * change,
             "reconstruction": error,
-            "kl": kl,
+            **divergence,
             "cross_entropy": robust,
             "consistency": change,
             "shortcut_score": shortcut_score(correlation),
         }
+
+    def divergence(self, z: Tensor, mu: Tensor, log_var: Tensor) -> dict[str, Tensor]:
+        """What keeps the latent close to the prior and its axes apart: beta * KL in the paper."""
+        match self.config.vae:
+            case "beta":
+                kl = gaussian_kl(mu, log_var)
+                return {"divergence": self.beta * kl, "kl": kl}
+            case "tc":
+                information, correlation, rest = kl_parts(z, mu, log_var, self.num_train)
+                parts = {"information": information, "total_correlation": correlation, "axis_kl": rest}
+                return {"divergence": information + self.beta * correlation + rest, **parts}
+            case "factor":
+                kl, correlation = gaussian_kl(mu, log_var), density_ratio(self.discriminator(z))
+                parts = {"kl": kl, "total_correlation": correlation}
+                return {"divergence": kl + self.beta * correlation, **parts}
+
+    def discriminator_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
+        z = reparameterise(*self.vae.encode(batch.x)).detach()
+        loss = discrimination(self.discriminator(z), self.discriminator(permute_axes(z)))
+        return {"loss": loss, "discriminator": loss}
 
     def noise(self, z: Tensor, correlation: Tensor) -> Tensor:
         """The perturbation of line 11, before the factor alpha."""

@@ -2,7 +2,8 @@
 
 from sitar.models.classifier import Classifier
 from sitar.models.conv import ConvDecoder, ConvEncoder
+from sitar.models.discriminator import Discriminator
 from sitar.models.network import Network
 from sitar.models.vae import VAE
 
-__all__ = ["VAE", "Classifier", "ConvDecoder", "ConvEncoder", "Network"]
+__all__ = ["VAE", "Classifier", "ConvDecoder", "ConvEncoder", "Discriminator", "Network"]

@@ -1,0 +1,55 @@
+"""Total correlation: how far the latent axes are from independent. Two ways to estimate it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+def gaussian_log_density(
+    z: Float[Tensor, "*shape"], mu: Float[Tensor, "*shape"], log_var: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """log N(z; mu, exp(log_var)) of every element; shapes are broadcast."""
+    return -0.5 * ((z - mu).square() * (-log_var).exp() + log_var + LOG_2PI)
+
+
+def kl_parts(
+    z: Float[Tensor, "batch latent"],
+    mu: Float[Tensor, "batch latent"],
+    log_var: Float[Tensor, "batch latent"],
+    num_train: int,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
+    """The KL divergence in three: mutual information of x and z, total correlation, and the axes' own divergence.
+
+    Minibatch weighted sampling (Chen et al., 2018, Eq. S4): q(z) is a mixture of the batch's posteriors over
+    `num_train` samples. The parts add up to a one-sample estimate of the whole.
+    """
+    pairs = gaussian_log_density(z.unsqueeze(1), mu.unsqueeze(0), log_var.unsqueeze(0))  # (sample, posterior, axis)
+    size = math.log(len(z) * num_train)
+    log_joint = pairs.sum(2).logsumexp(1) - size
+    log_axes = (pairs.logsumexp(1) - size).sum(1)
+    log_posterior = gaussian_log_density(z, mu, log_var).sum(1)
+    log_prior = gaussian_log_density(z, torch.zeros_like(z), torch.zeros_like(z)).sum(1)
+    return (log_posterior - log_joint).mean(), (log_joint - log_axes).mean(), (log_axes - log_prior).mean()
+
+
+def permute_axes(z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch latent"]:
+    """Each axis shuffled over the batch on its own: samples of the product of the marginals (Kim and Mnih, 2018)."""
+    return z.gather(0, torch.rand_like(z).argsort(0))
+
+
+def density_ratio(logits: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
+    """The total correlation that a discriminator sees: mean of log D(joint) - log D(permuted) on joint samples."""
+    return (logits[:, 0] - logits[:, 1]).mean()
+
+
+def discrimination(joint: Float[Tensor, "batch 2"], permuted: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
+    """Cross-entropy of a discriminator: class 0 for joint samples, class 1 for permuted ones."""
+    targets: Int[Tensor, " batch"] = torch.zeros_like(joint[:, 0], dtype=torch.long)
+    return 0.5 * (F.cross_entropy(joint, targets) + F.cross_entropy(permuted, targets + 1))

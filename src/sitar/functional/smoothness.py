@@ -1,0 +1,42 @@
+"""Penalties on how fast a function changes that know no suspects: SITAR's untargeted cousins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Function = Callable[[Tensor], Tensor]
+EPS = 1e-12
+
+
+def jacobian_norm(f: Function, x: Float[Tensor, "batch *shape"], projections: int = 1) -> Float[Tensor, ""]:
+    """Squared Frobenius norm of the Jacobian of `f` at each x, averaged over the batch (Hoffman et al., 2019).
+
+    An unbiased estimate: C times the squared length of J^T u, for random unit vectors u in the C outputs.
+    """
+    y, pull_back = torch.func.vjp(f, x)  # type: ignore[reportAssignmentType]
+    total = torch.zeros_like(y[:, 0])
+    for _ in range(projections):
+        direction = torch.randn_like(y.detach())
+        direction = direction / direction.norm(dim=1, keepdim=True).clamp_min(EPS)
+        (pulled,) = pull_back(direction)
+        total = total + y.shape[1] * pulled.flatten(1).square().sum(1)
+    return total.mean() / projections
+
+
+def gradient_change(loss: Function, x: Float[Tensor, "batch *shape"], step: float) -> Float[Tensor, ""]:
+    """Squared change of the input gradient over a step of length `step`, averaged over the batch
+    (Moosavi-Dezfooli et al., 2019).
+
+    `loss` is the **sum** over the batch, so that each row of its gradient belongs to one sample. The step goes along
+    the sign of the gradient, scaled to length one, without gradient of its own.
+    """
+    gradient = torch.func.grad(loss)
+    here = gradient(x)
+    direction = here.detach().sign()
+    length = direction.flatten(1).norm(dim=1).clamp_min(EPS).view(-1, *[1] * (x.ndim - 1))
+    there = gradient(x + step * direction / length)
+    return (there - here).flatten(1).square().sum(1).mean()

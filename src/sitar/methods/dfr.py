@@ -1,0 +1,105 @@
+"""DFR, deep feature reweighting (Kirichenko et al., 2023): the last layer again, on held-out samples balanced by group.
+
+Needs groups: an upper bound, not a rival. Departures: the held-out samples are part of the training split, so that
+every method sees the same data and validation stays for selection; see docs/methods/dfr.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from sitar.config import Config, ModelConfig
+from sitar.data.base import GroupBatch, GroupSplit, GroupTask, in_batches
+from sitar.functional.losses import cross_entropy
+from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase, hold_out
+from sitar.registry import METHODS
+
+logger = logging.getLogger(__name__)
+NEVER = -1e4  # logit of a class without a held-out sample
+
+
+class DFRConfig(Config):
+    name: Literal["dfr"] = "dfr"
+    held_out: float = Field(default=0.2, gt=0, lt=1, description="share of the training split kept for the last layer")
+    subsets: int = Field(default=10, gt=0, description="balanced subsets whose last layers are averaged")
+    inverse_penalty: float = Field(default=1.0, gt=0, description="C of scikit-learn's logistic regression, L1 penalty")
+
+
+@METHODS.register("dfr")
+class DFR(NetworkMethod):
+    Config = DFRConfig
+    needs_groups = True
+    held_out: Tensor
+
+    def __init__(self, config: DFRConfig, model: ModelConfig, task: GroupTask) -> None:
+        super().__init__(config, model, task)
+        self.register_buffer("held_out", hold_out(config.held_out, task))
+
+    def phases(self) -> Iterator[Phase]:
+        objective = Objective(self.loss, list(self.parameters()))
+        yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1))
+        yield FitPhase("last layer", self.reweight)
+
+    def loss(self, batch: GroupBatch) -> dict[str, Tensor]:
+        return {"loss": cross_entropy(self.logits(batch.x), batch.y)}
+
+    def reweight(self, split: GroupSplit) -> None:
+        index = self.held_out.nonzero().squeeze(1)
+        features = in_batches(self.network.features, split.x[index.to(split.x.device)], split.y.device)
+        features, y, group = (t.cpu().numpy() for t in (features.double(), split.y[index], split.group[index]))
+        random = np.random.default_rng(int(torch.randint(2**31, ())))
+        last = self.network.last_layer
+        mean, scale = features.mean(0), features.std(0)
+        scale[scale == 0] = 1.0
+        subsets = [balanced_subset(group, random) for _ in range(self.config.subsets)]
+        fits = [self._one_against_rest((features[chosen] - mean) / scale, y[chosen]) for chosen in subsets]
+        weight = np.mean([fit[0] for fit in fits], axis=0) / scale
+        bias = np.mean([fit[1] for fit in fits], axis=0) - weight @ mean
+        with torch.no_grad():
+            last.weight.copy_(torch.from_numpy(weight))
+            last.bias.copy_(torch.from_numpy(bias))
+
+    def _one_against_rest(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A last layer of one logistic regression a class; two classes share one."""
+        classes = len(self.network.last_layer.bias)
+        weight, bias = np.zeros((classes, features.shape[1])), np.full(classes, NEVER)
+        present = np.unique(y)
+        if len(present) == 1:
+            bias[present] = 0.0
+            return weight, bias
+        for c in present[1:] if len(present) == 2 else present:
+            weight[c], bias[c] = self._regress(features, y == c)
+        if len(present) == 2:
+            bias[present[0]] = 0.0
+        return weight, bias
+
+    def _regress(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
+        model = LogisticRegression(C=self.config.inverse_penalty, solver="liblinear", random_state=0, max_iter=1000)
+        renamed = model.get_params()["penalty"] == "deprecated"  # from scikit-learn 1.8 on
+        model.set_params(**({"l1_ratio": 1} if renamed else {"penalty": "l1"}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            try:
+                model.fit(features, y)
+            except ConvergenceWarning:
+                logger.warning("DFR: the logistic regression did not converge; a lower inverse_penalty may help.")
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.fit(features, y)
+        return np.ravel(model.coef_), float(np.ravel(model.intercept_)[0])
+
+
+def balanced_subset(group: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """As many samples of each group as the smallest group has; groups without samples have no part."""
+    members = [np.flatnonzero(group == g) for g in np.unique(group)]
+    size = min(map(len, members))
+    return np.concatenate([random.choice(m, size, replace=False) for m in members])

@@ -1,0 +1,32 @@
+"""IRM (Arjovsky et al., 2019), version 1: the best last scale must be 1 in every environment.
+
+Needs the environment of every training sample: an upper bound, not a rival.
+Departures: minibatches, drawn equally from the environments, instead of full batches; see docs/methods/irm.md.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from sitar.data.base import GroupBatch
+from sitar.functional.losses import sample_cross_entropy
+from sitar.functional.risk import group_risks, mean_risk, scale_gradient
+from sitar.methods.invariant import InvariantConfig, InvariantMethod
+from sitar.registry import METHODS
+
+
+class IRMConfig(InvariantConfig):
+    name: Literal["irm"] = "irm"
+
+
+@METHODS.register("irm")
+class IRM(InvariantMethod):
+    Config = IRMConfig
+
+    def loss(self, batch: GroupBatch) -> dict[str, Tensor]:
+        logits = self.logits(batch.x)
+        risks, present = group_risks(sample_cross_entropy(logits, batch.y), batch.environment, self.num_environments)
+        slopes, _ = group_risks(scale_gradient(logits, batch.y), batch.environment, self.num_environments)
+        return self.penalised(mean_risk(risks, present), mean_risk(slopes.square(), present))

@@ -1,0 +1,31 @@
+"""V-REx (Krueger et al., 2021): the risk must be the same in every environment.
+
+Needs the environment of every training sample: an upper bound, not a rival.
+Departures: minibatches, drawn equally from the environments, instead of full batches; see docs/methods/vrex.md.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from sitar.data.base import GroupBatch
+from sitar.functional.losses import sample_cross_entropy
+from sitar.functional.risk import group_risks, mean_risk, risk_variance
+from sitar.methods.invariant import InvariantConfig, InvariantMethod
+from sitar.registry import METHODS
+
+
+class VRExConfig(InvariantConfig):
+    name: Literal["vrex"] = "vrex"
+
+
+@METHODS.register("vrex")
+class VREx(InvariantMethod):
+    Config = VRExConfig
+
+    def loss(self, batch: GroupBatch) -> dict[str, Tensor]:
+        losses = sample_cross_entropy(self.logits(batch.x), batch.y)
+        risks, present = group_risks(losses, batch.environment, self.num_environments)
+        return self.penalised(mean_risk(risks, present), risk_variance(risks, present))
