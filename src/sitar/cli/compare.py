@@ -33,6 +33,7 @@ def command(
             {
                 "runs": row.label,
                 "seeds": row.seeds,
+                "needs_groups": row.needs_groups,
                 "splits": {split: {name: row.summary(split, name) for name in metrics} for split in splits},
             }
             for row in rows

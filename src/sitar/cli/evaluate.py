@@ -14,7 +14,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Evaluate a finished run's model anew on every split; the run folder is not changed."""
-    from sitar.reporting.tables import details_table, groups_table, splits_table
+    from sitar.reporting.tables import details_table, groups_table, run_title, splits_table
     from sitar.training.load import load
 
     model = load(run, device)
@@ -22,8 +22,7 @@ def command(
     if as_json:
         print_json(splits)
         return
-    name = f"{model.config.preset}, seed {model.config.seed}"
-    print_table(splits_table(name, splits))
+    print_table(splits_table(run_title(model.folder.result()), splits))
     print_table(details_table("More figures", splits))
     if any(metrics["groups"] for metrics in splits.values()):
         print_table(groups_table("Groups", splits))

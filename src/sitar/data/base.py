@@ -167,10 +167,24 @@ def to_float(x: Tensor) -> Tensor:
     return x.float() / 255 if x.dtype == torch.uint8 else x.float()
 
 
-def in_batches(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.device, batch_size: int = 2048) -> Tensor:
-    """`function` of inputs as a split stores them, batch by batch on `device`, without gradient."""
-    with torch.no_grad():
-        return torch.cat([function(to_float(chunk.to(device))) for chunk in x.split(batch_size)])
+def in_batches(
+    function: Callable[[Tensor], Tensor],
+    x: Tensor,
+    device: torch.device,
+    batch_size: int = 2048,
+    watch: Callable[[int], None] = lambda _: None,
+) -> Tensor:
+    """`function` of inputs as a split stores them, batch by batch on `device`, without gradient.
+
+    `watch` is told after each batch how many samples are done.
+    """
+    parts, done = [], 0
+    for chunk in x.split(batch_size):
+        with torch.no_grad():
+            parts.append(function(to_float(chunk.to(device))))
+        done += len(chunk)
+        watch(done)
+    return torch.cat(parts)
 
 
 def _counts(y: Tensor, num: int) -> tuple[int, ...]:

@@ -13,7 +13,11 @@ from sitar.data.base import in_batches
 
 
 def predict_logits(
-    logits: Callable[[Tensor], Tensor], x: Tensor, device: torch.device, batch_size: int = 2048
+    logits: Callable[[Tensor], Tensor],
+    x: Tensor,
+    device: torch.device,
+    batch_size: int = 2048,
+    watch: Callable[[int], None] = lambda _: None,
 ) -> Float[np.ndarray, "sample classes"]:
-    """Float32 logits for inputs as a split stores them, batch by batch on `device`."""
-    return in_batches(lambda chunk: logits(chunk).float(), x, device, batch_size).cpu().numpy()
+    """Float32 logits for inputs as a split stores them, batch by batch on `device`; see `in_batches` for `watch`."""
+    return in_batches(lambda chunk: logits(chunk).float(), x, device, batch_size, watch).cpu().numpy()

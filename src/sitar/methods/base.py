@@ -65,6 +65,7 @@ class Method(nn.Module):
 
     Config: ClassVar[type[Config]]
     needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
+    evaluation_batch: ClassVar[int] = 2048  # inputs that `logits` is given at a time
 
     def phases(self) -> Iterator[Phase]:
         """What to run, in order. Code between two phases may read buffers that the phase before has filled."""

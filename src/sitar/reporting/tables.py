@@ -20,6 +20,10 @@ SHORT = {
 }
 
 
+UPPER_BOUND = "†"
+UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
+
+
 @dataclass(frozen=True)
 class Table:
     title: str
@@ -35,6 +39,12 @@ def percent(value: float | None) -> str:
 
 def percent_range(interval: Sequence[float] | None) -> str:
     return "–" if interval is None else f"{100 * interval[0]:.1f}-{100 * interval[1]:.1f}"
+
+
+def run_title(result: Mapping[str, Any]) -> str:
+    """Preset and seed, with a mark where the method was given group labels."""
+    title = f"{result['preset']}, seed {result['seed']}"
+    return f"{title}. {UPPER_BOUND_NOTE}" if result.get("needs_groups") else title
 
 
 def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -76,6 +86,10 @@ class Row:
     label: str
     seeds: list[int]
     results: list[dict[str, Any]]
+
+    @property
+    def needs_groups(self) -> bool:
+        return bool(self.results[0].get("needs_groups"))
 
     def summary(self, split: str, metric: str) -> dict[str, Any]:
         """Mean, standard deviation over seeds (None for one) and the single values, None where a figure is missing."""
@@ -120,12 +134,15 @@ def compare_table(rows: Sequence[Row], metrics: Sequence[str] = ("average", "wor
     lines = []
     for row in rows:
         cells = [row.summary(split, metric) for split in splits for metric in metrics]
-        lines.append([row.label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
+        label = f"{row.label} {UPPER_BOUND}" if row.needs_groups else row.label
+        lines.append([label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
     datasets = sorted({result["dataset"] for row in rows for result in row.results})
     selections = sorted({result["selection"] for row in rows for result in row.results})
     note = (
         f"Percent, mean ± standard deviation over seeds. Data: {', '.join(datasets)}. Epoch: {', '.join(selections)}."
     )
+    if any(row.needs_groups for row in rows):
+        note += f" {UPPER_BOUND_NOTE}"
     return Table("Comparison", columns, lines, note)
 
 

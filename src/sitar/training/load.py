@@ -55,7 +55,7 @@ class TrainedModel:
             raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
         if x.dtype != torch.uint8 and not (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all())):
             raise DataError("Expected images as uint8, or as floats in [0, 1].")
-        return predict_logits(self.method.logits, x, self.device)
+        return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
 
     def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:
         """Class probabilities (n, class)."""

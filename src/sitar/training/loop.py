@@ -141,7 +141,7 @@ class Loop:
             line: dict[str, Any] = {"phase": phase.name, "epoch": epoch + 1, **phase.facts, **terms}
             line["learning_rate"] = rates((epoch + 1) * steps - 1)[0]
             if (epoch + 1) % config.evaluate_every == 0 or epoch + 1 == epochs:
-                line |= {name: self._accuracies(phase, split) for name, split in self.watched.items()}
+                line |= {name: self._accuracies(phase, name, split) for name, split in self.watched.items()}
                 if config.selection != "last" and phase.select:
                     best.consider(criterion(config.selection, line["val"]), epoch + 1, self.method)
             line["seconds"] = round(time.perf_counter() - began, 4)
@@ -172,9 +172,10 @@ class Loop:
             return CapturedStep(*arguments, restore=snapshot(self.method, optimisers))
         return EagerStep(*arguments)
 
-    def _accuracies(self, phase: GradientPhase, split: EvalSplit) -> dict[str, float | None]:
+    def _accuracies(self, phase: GradientPhase, name: str, split: EvalSplit) -> dict[str, float | None]:
         self.method.eval()
-        predicted = predict_logits(phase.logits or self.method.logits, split.x, self.device).argmax(1)
+        logits, watch = phase.logits or self.method.logits, self.report.evaluating(name, len(split))
+        predicted = predict_logits(logits, split.x, self.device, self.method.evaluation_batch, watch).argmax(1)
         y = split.y.cpu().numpy()
         correct = predicted == y
         groups = [] if split.group is None else group_accuracies(correct, split.group.numpy(), len(split.group_names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,6 +52,21 @@ class ProgressReport:
     def step(self, epoch: int, step: int) -> None:
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=round(epoch + step / self.steps, 2))
+
+    def evaluating(self, split: str, total: int) -> Callable[[int], None]:
+        """A function to call with how many samples of a split are done: where scoring is slow, it is seen to move."""
+        began = time.perf_counter()
+
+        def watch(done: int) -> None:
+            now = time.perf_counter()
+            note = f"evaluating {split} {done:,}/{total:,}"
+            if self.bar and self.task is not None:
+                self.bar.update(self.task, note=note)
+            elif self.enabled and now - max(self.last_line, began) >= LINE_SECONDS:
+                self.last_line = now
+                print(f"{note}, {(now - began) / done * (total - done):.0f} s left", file=sys.stderr, flush=True)
+
+        return watch
 
     def epoch(self, line: dict[str, Any]) -> None:
         """After an epoch, with what was logged of it."""

@@ -81,7 +81,7 @@ def train_config(
             _write_environment(folder, config, data, place)
             loop.run(state)
             save_weights(folder, method.state_dict())
-            splits, predictions = evaluate_method(method, data, place)
+            splits, predictions = evaluate_method(method, data, place, report)
             _finish(folder, config, loop, splits, predictions)
     return folder
 
@@ -112,14 +112,17 @@ def _finish(
 
 
 def evaluate_method(
-    method: Method, data: Data, device: torch.device
+    method: Method, data: Data, device: torch.device, report: ProgressReport | None = None
 ) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
     """Metrics of every split by name, and the predictions of the evaluation splits as flat arrays."""
     method.eval()
+    report = report or ProgressReport(enabled=False)
     metrics: dict[str, dict[str, Any]] = {}
     predictions: dict[str, np.ndarray] = {}
     for name, split in {"train": EvalSplit(data.train.x, data.train.y), **data.evaluation}.items():
-        logits, y = predict_logits(method.logits, split.x, device), split.y.numpy()
+        watch = report.evaluating(name, len(split))
+        logits = predict_logits(method.logits, split.x, device, method.evaluation_batch, watch)
+        y = split.y.numpy()
         group = None if split.group is None else split.group.numpy()
         metrics[name] = split_metrics(logits, y, group, split.group_names, split.group_share)
         if name != "train":
