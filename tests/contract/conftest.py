@@ -31,7 +31,10 @@ from sitar.training.run import train_config
 from . import toys
 
 TINY_MODEL = {"latent_dim": 4, "channels": [4], "hidden": 8}
-TINY_DATA = {"name": "color_mnist", "image_size": 14, "train_size": 300}
+TINY_DATA = {"name": "color_mnist", "image_size": 14, "train_size": 300, "eval_size": 400}
+TINY_METHOD = {
+    "diffusion": {"unet_channels": [4], "layers_per_block": 1, "scoring_pairs": 2}
+}  # whose defaults are large
 TINY_TRAIN = {"epochs": 3, "batch_size": 64, "checkpoint_seconds": 0}
 TOY_DATA = {"name": "toy_blobs"}
 TOY_TRAIN = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, "checkpoint_seconds": 0}
@@ -47,7 +50,12 @@ def settings(
     **options: Any,
 ) -> RunConfig:
     """A complete configuration; `options` are the method's own."""
-    sections = {"data": dict(data), "model": dict(model), "method": {"name": method, **options}, "train": dict(train)}
+    sections = {
+        "data": dict(data),
+        "model": dict(model),
+        "method": {"name": method, **TINY_METHOD.get(method, {}), **options},
+        "train": dict(train),
+    }
     return run_config({**sections, "seed": seed})
 
 

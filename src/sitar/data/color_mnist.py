@@ -29,6 +29,7 @@ from sitar.registry import DATASETS
 
 CLASSES = ("digits 0-4", "digits 5-9")
 NUM_TRAIN = 50_000
+NUM_EVAL = 10_000  # of each evaluation split
 IRM_ENVIRONMENTS = (0.2, 0.1)
 IRM_TEST = 0.9
 
@@ -40,6 +41,7 @@ class ColorMNISTConfig(Config):
     label_noise: float = Field(default=0.25, ge=0, le=0.5, description="probability that a label is flipped")
     image_size: Literal[28, 14] = Field(default=28, description="14 averages 2x2 pixels")
     train_size: int = Field(default=NUM_TRAIN, ge=0, le=NUM_TRAIN, description="use only the first so many")
+    eval_size: int = Field(default=NUM_EVAL, ge=1, le=NUM_EVAL, description="use only so many of each other split")
     seed: int = Field(default=0, ge=0, description="of the permutation, labels and colours: not the run's seed")
     root: str | None = Field(default=None, description="folder with MNIST's four files; null: the embedded copy")
 
@@ -78,9 +80,9 @@ def _paper(config: ColorMNISTConfig) -> Data:
         (2, "val", "val_ood", mnist.train_images[rest], mnist.train_digits[rest]),
         (3, "id_test", "ood_test", mnist.test_images, mnist.test_digits),
     ):
-        y, aligned, conflicting = _labels(digits, config, stream)
+        y, aligned, conflicting = (bits[: config.eval_size] for bits in _labels(digits, config, stream))
         for name, color in ((inside, aligned), (outside, conflicting)):
-            painted = _paint(_shrink(images, config.image_size), color, channels=3)
+            painted = _paint(_shrink(images[: config.eval_size], config.image_size), color, channels=3)
             evaluation[name] = _eval_split(painted, y, color, share)
     return Data(train, evaluation, CLASSES, CHECKSUM, groups)
 
@@ -100,7 +102,7 @@ def _irm(config: ColorMNISTConfig) -> Data:
     small = mnist.train_digits < 5
     random = np.random.default_rng((config.seed, 4))
     train = random.permutation(NUM_TRAIN)[: config.train_size]
-    test = np.arange(NUM_TRAIN, len(small))
+    test = np.arange(NUM_TRAIN, NUM_TRAIN + config.eval_size)
     y = _flip(small, config.label_noise, random)
     disagreement = np.full(len(small), IRM_TEST)
     disagreement[train[::2]], disagreement[train[1::2]] = IRM_ENVIRONMENTS

@@ -8,6 +8,7 @@ from sitar.methods import (  # noqa: F401  (register themselves)
     curvature,
     cvar_dro,
     dfr,
+    diffusion,
     erm,
     group_dro,
     irm,

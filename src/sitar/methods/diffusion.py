@@ -1,0 +1,96 @@
+"""Diffusion classifier: a class-conditional diffusion model, and the class under which it predicts the noise best.
+
+Departures: one conditional model instead of one per class; a U-Net instead of the shared encoder, so that the settings
+under `model` do not apply; no averaged weights; probabilities that are not calibrated (docs/methods/diffusion.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from sitar.config import Config, ModelConfig
+from sitar.data.base import Task, TrainBatch
+from sitar.functional.denoising import antithetic_noise, class_errors, even_timesteps, noised, random_timesteps
+from sitar.methods.base import GradientPhase, Method, Objective, Phase
+from sitar.models.unet import ConditionalUNet, cosine_alphas_cumprod
+from sitar.registry import METHODS
+
+SCORING_PIXELS = 2**20  # in one call of the U-Net while scoring, over images and classes: bounds the memory
+SCORING_PIXELS_CPU = 2**15  # faster there: what a call works on stays in the cache
+
+
+class DiffusionConfig(Config):
+    name: Literal["diffusion"] = "diffusion"
+    unet_channels: tuple[int, ...] = Field(
+        default=(32, 64, 64), min_length=1, description="widths of the U-Net; each after the first halves the image"
+    )
+    layers_per_block: int = Field(default=2, gt=0, description="residual layers at each width of the U-Net")
+    diffusion_steps: int = Field(default=1000, gt=0, description="steps of the forward process")
+    scoring_pairs: int = Field(default=32, gt=0, description="pairs (t, noise) over which a class's error is averaged")
+    prior: Literal["uniform", "empirical"] = Field(
+        default="uniform", description="p(y) at test time; empirical: the training split's frequencies"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DiffusionConfig:
+        if min(self.unet_channels) < 2:
+            raise ValueError("every width in unet_channels must be at least 2")
+        if self.scoring_pairs > self.diffusion_steps:
+            raise ValueError(f"scoring_pairs can be at most the {self.diffusion_steps} diffusion_steps")
+        return self
+
+
+@METHODS.register("diffusion")
+class Diffusion(Method):
+    Config = DiffusionConfig
+    evaluation_batch = 512  # scoring is slow, and progress is shown once a batch
+    alphas_cumprod: Tensor
+    scoring_t: Tensor
+    scoring_noise: Tensor
+    log_prior: Tensor
+
+    def __init__(self, config: DiffusionConfig, model: ModelConfig, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        self.num_classes = task.num_classes
+        self.denoiser = ConditionalUNet(task.shape, task.num_classes, config.unet_channels, config.layers_per_block)
+        self.register_buffer("alphas_cumprod", cosine_alphas_cumprod(config.diffusion_steps))
+        self.register_buffer("scoring_t", even_timesteps(config.diffusion_steps, config.scoring_pairs))
+        self.register_buffer("scoring_noise", antithetic_noise(config.scoring_pairs, task.shape))
+        self.register_buffer("log_prior", log_prior(config.prior, task))
+
+    def phases(self) -> Iterator[Phase]:
+        yield GradientPhase("train", (Objective(self.loss, list(self.parameters())),))
+
+    def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
+        """Error of the predicted noise at a random step, mean over batch and pixels."""
+        x = centred(batch.x)
+        t, noise = random_timesteps(x, self.config.diffusion_steps), torch.randn_like(x)
+        predicted = self.denoiser(noised(x, noise, self.alphas_cumprod[t]), t, batch.y)
+        return {"loss": (predicted.float() - noise).square().mean()}
+
+    def logits(self, x: Tensor) -> Tensor:
+        """log p(y) minus each class's error, which is no likelihood: the softmax is not calibrated."""
+        pixels = SCORING_PIXELS_CPU if x.device.type == "cpu" else SCORING_PIXELS
+        images = max(1, pixels // (self.num_classes * x.shape[-2] * x.shape[-1]))
+        pairs = (self.scoring_t, self.scoring_noise, self.alphas_cumprod)
+        chunks = centred(x).split(images)
+        return torch.cat([self.log_prior - class_errors(self.denoiser, c, self.num_classes, *pairs) for c in chunks])
+
+
+def centred(x: Tensor) -> Tensor:
+    """Images from [0, 1] to [-1, 1]."""
+    return 2 * x - 1
+
+
+def log_prior(prior: str, task: Task) -> Tensor:
+    """log p(y) of every class. A class without training samples counts as having one, so that logits stay finite."""
+    if prior == "uniform":
+        return torch.full((task.num_classes,), -math.log(task.num_classes))
+    return (torch.tensor(task.class_counts, dtype=torch.float32).clamp_min(1) / task.num_train).log()
