@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.func import functional_call, stack_module_state, vmap
 
-from sitar.config import RunConfig, load_config, preset_names
+from sitar.config import RunConfig, load_config, preset_names, preset_text
 from sitar.data.base import Data, GroupBatch, Task, TrainBatch, TrainGroups, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import Method, data_for
@@ -364,7 +364,11 @@ def test_nothing_that_training_sees_has_groups(cls: type) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_has_a_preset(name: str) -> None:
     methods = {preset: load_config(preset).to_dict()["method"]["name"] for preset in preset_names()}
-    assert name in methods.values(), f"no file under src/sitar/presets has method.name: {name}"
+    own = [preset for preset, method in methods.items() if method == name]
+    assert own, f"no file under src/sitar/presets has method.name: {name}"
+    for preset in own:
+        marked = "Needs groups: an upper bound." in preset_text(preset).splitlines()[0]
+        assert marked == METHODS.get(name).needs_groups, f"{preset}: the first line says whether groups are needed"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -27,13 +27,16 @@ def _checks() -> list[dict[str, Any]]:
     import torch
 
     from sitar.data.mnist_files import load_mnist
-    from sitar.training.environment import device_name, versions
+    from sitar.training.environment import EXTRAS, device_name, versions
 
     def check(what: str, found: Any, ok: bool = True) -> dict[str, Any]:
         return {"what": what, "ok": ok, "found": str(found)}
 
     checks = [check("python", sys.version.split()[0])]
     checks += [check(name, version or "not found", version is not None) for name, version in versions().items()]
+    for package, extra in EXTRAS.items():
+        if package not in versions():
+            checks.append(check(package, f'not installed; wanted only by pip install "sitar[{extra}]"'))
     checks.append(check("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"))
     for i in range(torch.cuda.device_count()):
         device = torch.device("cuda", i)

@@ -37,6 +37,5 @@ def fit_last_layer(
         value.backward()
         return value.item()
 
-    with torch.enable_grad():
-        solver.step(closure)
+    solver.step(closure)
     return theta[0].detach().to(weight.dtype), theta[1].detach().to(bias.dtype)

@@ -16,5 +16,7 @@ def class_votes(
     k: int,
 ) -> Float[Tensor, "query classes"]:
     """How many of the `k` nearest points (Euclidean) are of each class; `classes` is one-hot."""
+    centre = points.mean(0)  # distances are exact only for points near the origin
+    query, points = query - centre, points - centre
     nearest = [torch.cdist(part, points).topk(k, largest=False).indices for part in query.split(CHUNK)]
     return classes[torch.cat(nearest)].sum(1).to(query.dtype)

@@ -25,7 +25,8 @@ def group_risks(
     """Mean loss of each group, and which groups the batch has; 0 for those it does not have."""
     member = one_hot(group, num_groups).to(losses.dtype)
     count = member.sum(0)
-    return losses @ member / count.clamp_min(1), count > 0
+    totals = (losses.unsqueeze(1) * member).sum(0)  # no matrix product, which mixed precision would round
+    return totals / count.clamp_min(1), count > 0
 
 
 def mean_risk(risks: Float[Tensor, " group"], present: Bool[Tensor, " group"]) -> Float[Tensor, ""]:

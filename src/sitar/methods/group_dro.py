@@ -52,4 +52,4 @@ class GroupDRO(NetworkMethod):
         mixture = self.mixture * ascent.exp()
         mixture = mixture / mixture.sum()
         self.mixture.copy_(mixture)
-        return {"loss": mixture @ risks, "cross_entropy": losses.mean(), "mixture": mixture}
+        return {"loss": (mixture * risks).sum(), "cross_entropy": losses.mean(), "mixture": mixture}

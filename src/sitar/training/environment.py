@@ -13,6 +13,7 @@ import torch
 from sitar.errors import ConfigError
 
 PACKAGES = ("sitar", "torch", "numpy", "scikit-learn", "pydantic", "safetensors")
+EXTRAS = {"diffusers": "diffusion"}  # package: the extra that brings it
 
 
 def resolve_device(name: str) -> torch.device:
@@ -46,7 +47,9 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    return {name: _version(name) for name in PACKAGES}
+    """Of what sitar needs, and of the extras that are installed; None where it is missing."""
+    extras = {name: found for name in EXTRAS if (found := _version(name)) is not None}
+    return {name: _version(name) for name in PACKAGES} | extras
 
 
 def device_name(device: torch.device) -> str:
