@@ -249,7 +249,7 @@ def test_who_needs_groups() -> None:
 @pytest.mark.parametrize("name", NEED_GROUPS)
 def test_data_without_groups_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="group of every training sample"):
-        run(toy(name, data=TOY_DATA), tmp_path / "run")
+        run(toy(name, data={**TOY_DATA, "groups": False}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -402,9 +402,9 @@ def test_result_keeps_its_contract(finished: RunFolder, tiny_data: Data) -> None
         assert split["average"] == pytest.approx(total / 10_000)
 
 
-def test_result_agrees_with_the_predictions(finished: RunFolder, tiny_data: Data) -> None:
+def test_result_agrees_with_the_predictions(finished: RunFolder) -> None:
     stored = predictions(finished)
-    for name, split in tiny_data.evaluation.items():
+    for name, split in load_data(run_config(finished.read_config()).data).evaluation.items():
         assert (stored[f"{name}/y"] == split.y.numpy()).all()
         assert split.group is not None
         assert (stored[f"{name}/group"] == split.group.numpy()).all()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sitar.config import Config, ModelConfig
-from sitar.data.base import Data, EvalSplit, Task, TrainBatch, TrainSplit
+from sitar.data.base import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
 from sitar.registry import DATASETS, METHODS
 
@@ -23,6 +23,7 @@ class BlobsConfig(Config):
     name: Literal["toy_blobs"] = "toy_blobs"
     classes: int = 2
     n: int = 50
+    groups: bool = True
 
 
 class Blobs:
@@ -44,14 +45,15 @@ class Blobs:
             x[:, 0] += torch.where(agrees, 60 * y, 60 * (config.classes - 1 - y))[:, None, None]
             return x.clamp(max=255).to(torch.uint8), y, agrees
 
-        x, y, _ = samples(config.n)
+        x, y, agrees = samples(config.n)
+        groups = TrainGroups(2 * y + agrees, (~agrees).long()) if config.groups else None
         evaluation = {}
         names = tuple(f"label={label},agrees={a}" for label in range(config.classes) for a in (0, 1))
         for name in ("val", "ood_test"):
             x_eval, y_eval, agrees = samples(40)
             evaluation[name] = EvalSplit(x_eval, y_eval, 2 * y_eval + agrees, names, (1 / len(names),) * len(names))
         classes = tuple(f"class {i}" for i in range(config.classes))
-        return Data(TrainSplit(x, y), evaluation, classes, CHECKSUM)
+        return Data(TrainSplit(x, y), evaluation, classes, CHECKSUM, groups)
 
 
 class TallyConfig(Config):

@@ -71,6 +71,35 @@ def test_result_tables_are_made_from_the_records() -> None:
             assert page == runner.render(record.stem)
 
 
+def test_pairs_on_the_pages_of_methods_come_from_the_records() -> None:
+    """`in distribution / out of distribution`: a row's means, the paper's values, or a validation run of the search."""
+    runner = reproduce()
+    table, record = runner.load_table("baselines"), runner.load_record("baselines")
+    known = {f"{pair[0]} / {pair[1]}" for values in table["paper"].values() for pair in values}
+    for row in table["rows"]:
+        runs = runner.runs_of(row, table, record)
+        means = {
+            split: [
+                mean(100 * run["splits"][split]["average"] for run in runs if run["column"] == column)
+                for column in table["columns"]
+            ]
+            for split in ("id_test", "ood_test")
+        }
+        known |= {f"{a:.1f} / {b:.1f}" for a, b in zip(*means.values(), strict=True)}  # one column
+        known |= {"{:.1f} / {:.1f}".format(*values) for values in means.values()}  # one split, both columns
+    search = json.loads((ROOT / "reproduce/records/baselines_tuning.json").read_text(encoding="utf-8"))
+    for run in [*search["runs"], *search["cpu"]]:
+        pairs = [(run["val"], run["val_ood"]), *run.get("epochs", {}).values()]
+        known |= {f"{100 * a:.1f} / {100 * b:.1f}" for a, b in pairs}
+    shown = [
+        (page.name, pair)
+        for page in (ROOT / "docs" / "methods").glob("*.md")
+        for pair in re.findall(r"\d+\.\d / \d+\.\d", page.read_text(encoding="utf-8"))
+    ]
+    assert len(shown) > 20
+    assert not [(page, pair) for page, pair in shown if pair not in known]
+
+
 def ood(row: str, column: str) -> list[float]:
     runs = json.loads((ROOT / "reproduce/records/color_mnist.json").read_text(encoding="utf-8"))["runs"]
     return [

@@ -36,7 +36,7 @@ def _checks() -> list[dict[str, Any]]:
     checks += [check(name, version or "not found", version is not None) for name, version in versions().items()]
     for package, extra in EXTRAS.items():
         if package not in versions():
-            checks.append(check(package, f'not installed; wanted only by pip install "sitar[{extra}]"'))
+            checks.append(check(package, f'not installed; optional: pip install "{extra}"'))
     checks.append(check("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"))
     for i in range(torch.cuda.device_count()):
         device = torch.device("cuda", i)

@@ -13,8 +13,8 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 def gaussian_log_density(
-    z: Float[Tensor, "*shape"], mu: Float[Tensor, "*shape"], log_var: Float[Tensor, "*shape"]
-) -> Float[Tensor, "*shape"]:
+    z: Float[Tensor, "*#shape"], mu: Float[Tensor, "*#shape"], log_var: Float[Tensor, "*#shape"]
+) -> Float[Tensor, "*#shape"]:
     """log N(z; mu, exp(log_var)) of every element; shapes are broadcast."""
     return -0.5 * ((z - mu).square() * (-log_var).exp() + log_var + LOG_2PI)
 
