@@ -19,8 +19,9 @@ from typing import Any
 
 import yaml
 
+from sitar.reporting.tables import UPPER_BOUND, UPPER_BOUND_NOTE
+
 HERE = Path(__file__).parent
-UPPER_BOUND = "†"
 
 
 def load_table(name: str) -> dict[str, Any]:
@@ -152,9 +153,7 @@ def render(name: str) -> str:
     seeds = ", ".join(map(str, table["seeds"]))
     where = record["environment"]
     single = " (one seed where there is no ±)" if any("seeds" in what for what in table["rows"].values()) else ""
-    note = (
-        f" {UPPER_BOUND} was given group labels of the training samples: an upper bound, not a rival." if marked else ""
-    )
+    note = f" {UPPER_BOUND_NOTE}" if marked else ""
     if borrowed:
         others = sorted({what["from"][0] for what in table["rows"].values() if "from" in what})
         rows = ", ".join(row for row, what in table["rows"].items() if "from" in what)

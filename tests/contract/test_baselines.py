@@ -280,10 +280,16 @@ def test_a_shortcut_that_takes_all_latents_is_refused(shortcut_dim: int, head: s
 
 @pytest.mark.parametrize("present", [(0, 2), (0, 1), (1, 2)], ids=["middle", "last", "first"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_class_without_training_samples(name: str, present: tuple[int, ...], tmp_path: Path) -> None:
-    """Three classes of which one is never seen in training; validation has all three."""
+def test_a_class_without_training_samples(
+    name: str, present: tuple[int, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three classes of which one is never seen in training, which is said; validation has all three."""
     config = cells(name, train={"epochs": 2}, data={"present": list(present)})
     folder = run(config, tmp_path / "run")
+    caplog.clear()
+    classes = load(config).checked().classes
+    (absent,) = {0, 1, 2} - set(present)
+    assert repr(classes[absent]) in caplog.text
     saved = weights(folder)
     assert all(torch.isfinite(tensor).all() for tensor in saved.values())
     data = data_for(config, load(config))

@@ -538,6 +538,9 @@ CAPTURED = {
         noise="swap",
         class_weight="balanced",
     ),
+    "total correlation": lambda: settings("sitar", vae="tc"),
+    "discriminator": lambda: settings("sitar", vae="factor"),
+    "head": lambda: settings("chroma_vae", head="mlp"),
     "sgd": lambda: settings("erm", train={**TINY_TRAIN, "optimiser": "sgd", "schedule": "linear"}),
     "two objectives": lambda: toy("toy_tally", second_slope=2.0),
     "phases with dropout": lambda: toy("toy_relay", dropout=0.5),
@@ -555,6 +558,20 @@ def test_captured_step_equals_eager_step(kind: str, tmp_path: Path) -> None:
         config = config.model_copy(update={"train": config.train.model_copy(update={"step": step})})
         folders.append(run(config, tmp_path / step, device="cuda"))
     assert_close_runs(folders[1], folders[0])
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", METHODS.names())
+def test_data_that_does_not_fit_the_gpu_trains_alike(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(name, train={**TINY_TRAIN, "step": "eager"})
+    resident = run(config, tmp_path / "resident", device="cuda")
+    monkeypatch.setattr("sitar.training.loop.RESIDENT_SHARE", 0.0)
+    config = settings(name)  # auto: it cannot be captured
+    assert_close_runs(run(config, tmp_path / "streamed", device="cuda"), resident)
 
 
 @pytest.mark.gpu

@@ -366,6 +366,17 @@ def test_afr_solves_for_the_last_layer_on_what_was_held_out() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, others, strict=True))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_dfr_holds_out_some_of_every_group(seed: int) -> None:
+    """Also of groups that a random draw of a fifth would mostly miss; what it draws of the others stays random."""
+    group = torch.tensor([0] * 198 + [1] * 2 + [2] * 2 + [3] * 198)
+    split = GroupSplit(torch.zeros(400, 3, 8, 8, dtype=torch.uint8), group // 2, group, group % 2)
+    torch.manual_seed(seed)
+    held_out = DFR(DFRConfig(), MODEL, split.task(2)).held_out
+    assert set(group[held_out].tolist()) == {0, 1, 2, 3}
+    assert 80 <= held_out.sum() <= 82
+
+
 def test_balanced_subset() -> None:
     random = np.random.default_rng(0)
     group = random.permutation(np.repeat([0, 1, 3, 7], [40, 5, 12, 9]))

@@ -323,7 +323,7 @@ def test_votes_are_scikit_learns(k: int, queries: int) -> None:
     random = np.random.default_rng(k)
     points, y = random.normal(size=(60, 3)), random.integers(0, 4, 60)
     query = random.normal(size=(queries, 3))
-    votes = class_votes(torch.tensor(query), torch.tensor(points), F.one_hot(torch.tensor(y), 4), k)
+    votes = class_votes(torch.tensor(query), torch.tensor(points), torch.tensor(y), 4, k)
     assert votes.shape == (queries, 4)
     close(votes, k * KNeighborsClassifier(k).fit(points, y).predict_proba(query))
 
@@ -334,13 +334,13 @@ def test_votes_of_float_latents_away_from_zero() -> None:
     points = (random.normal(size=(300, 4)) + 30).astype(np.float32)
     query = (random.normal(size=(100, 4)) + 30).astype(np.float32)
     y = random.integers(0, 2, 300)
-    votes = class_votes(torch.tensor(query), torch.tensor(points), F.one_hot(torch.tensor(y), 2), 1)
+    votes = class_votes(torch.tensor(query), torch.tensor(points), torch.tensor(y), 2, 1)
     expected = KNeighborsClassifier(1).fit(points.astype(float), y).predict_proba(query.astype(float))
     assert (votes.numpy() == expected).mean() > 0.99
 
 
 def test_votes_of_no_queries() -> None:
-    votes = class_votes(torch.zeros(0, 3), torch.randn(40, 3), F.one_hot(torch.arange(40) % 2, 2), 5)
+    votes = class_votes(torch.zeros(0, 3), torch.randn(40, 3), torch.arange(40) % 2, 2, 5)
     assert votes.shape == (0, 2)
 
 

@@ -14,7 +14,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Evaluate a finished run's model anew on every split; the run folder is not changed."""
-    from sitar.reporting.tables import details_table, groups_table, run_title, splits_table
+    from sitar.reporting.tables import details_table, groups_table, marked, splits_table
     from sitar.training.load import load
 
     model = load(run, device)
@@ -22,7 +22,9 @@ def command(
     if as_json:
         print_json(splits)
         return
-    print_table(splits_table(run_title(model.folder.result()), splits))
-    print_table(details_table("More figures", splits))
+    name = f"{model.config.preset}, seed {model.config.seed}"
+    tables = [splits_table(name, splits), details_table("More figures", splits)]
     if any(metrics["groups"] for metrics in splits.values()):
-        print_table(groups_table("Groups", splits))
+        tables.append(groups_table("Groups", splits))
+    for table in tables:
+        print_table(marked(table, model.method.needs_groups))

@@ -35,6 +35,7 @@ for module in (train, evaluate, compare, presets, doctor, demo):
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.getLogger("sitar").setLevel(logging.INFO)
     try:
         app()
     except SitarError as error:

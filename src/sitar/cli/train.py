@@ -21,7 +21,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Train, evaluate and leave a run folder."""
-    from sitar.reporting.tables import run_title, splits_table
+    from sitar.reporting.tables import marked, splits_table
     from sitar.training.run import train
 
     try:
@@ -36,5 +36,6 @@ def command(
     if as_json:
         print_json(result)
         return
-    print_table(splits_table(run_title(result), result["splits"]))
+    table = splits_table(f"{result['preset']}, seed {result['seed']}", result["splits"])
+    print_table(marked(table, result["needs_groups"]))
     typer.echo(f"Run folder: {folder.path}")

@@ -6,6 +6,7 @@ Group labels cannot leak: a training batch has none. A method that declares `nee
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Self
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 from sitar.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -153,12 +156,15 @@ class Data:
         """Itself, or an error when there is nothing to learn from."""
         if len(self.train) == 0:
             raise DataError("The training split is empty: there is nothing to learn from. Check the data settings.")
-        present = [name for name, n in zip(self.classes, self.task.class_counts, strict=True) if n > 0]
+        counts = dict(zip(self.classes, self.task.class_counts, strict=True))
+        present = [name for name, n in counts.items() if n > 0]
         if len(present) < 2:
             raise DataError(
                 f"All {len(self.train)} training samples are of one class ({present[0]!r}), and a classifier needs at "
                 "least two. Check the labels and the data settings."
             )
+        if absent := [name for name, n in counts.items() if n == 0]:
+            logger.warning("No training sample is of class %s: a model cannot learn it.", ", ".join(map(repr, absent)))
         return self
 
 

@@ -108,14 +108,6 @@ def equal_sampling(group: Tensor) -> Tensor:
     return 1.0 / torch.bincount(group)[group].double()
 
 
-def hold_out(share: float, task: Task) -> Tensor:
-    """A mask of a random share of the training samples, at least one and not all."""
-    count = min(max(1, round(share * task.num_train)), task.num_train - 1)
-    mask = torch.zeros(task.num_train, dtype=torch.bool)
-    mask[torch.randperm(task.num_train)[:count]] = True
-    return mask
-
-
 def build_encoder(model: ModelConfig, task: Task) -> ConvEncoder:
     """The encoder that every method shares."""
     try:

@@ -12,7 +12,6 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from sitar.config import Config, ModelConfig
 from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
@@ -98,5 +97,5 @@ class ChromaVAE(Method):
     def logits(self, x: Tensor) -> Tensor:
         if self.config.head != "knn":
             return self.head(self.core_of(x))
-        votes = class_votes(self.core_of(x), self.core, one_hot(self.label, self.num_classes), self.config.neighbours)
+        votes = class_votes(self.core_of(x), self.core, self.label, self.num_classes, self.config.neighbours)
         return ((votes + 1) / (self.config.neighbours + self.num_classes)).log()

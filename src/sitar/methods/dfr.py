@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -18,56 +17,47 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
-from sitar.data.base import GroupBatch, GroupSplit, GroupTask, in_batches
-from sitar.functional.losses import cross_entropy
-from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase, hold_out
+from sitar.config import ModelConfig
+from sitar.data.base import GroupSplit, GroupTask
+from sitar.methods.last_layer import LastLayerConfig, LastLayerMethod
 from sitar.registry import METHODS
 
 logger = logging.getLogger(__name__)
 NEVER = -1e4  # logit of a class without a held-out sample
+FEW = 10  # held-out samples of a group, below which a balanced subset says little
 
 
-class DFRConfig(Config):
+class DFRConfig(LastLayerConfig):
     name: Literal["dfr"] = "dfr"
-    held_out: float = Field(default=0.2, gt=0, lt=1, description="share of the training split kept for the last layer")
     subsets: int = Field(default=10, gt=0, description="balanced subsets whose last layers are averaged")
     inverse_penalty: float = Field(default=1.0, gt=0, description="C of scikit-learn's logistic regression, L1 penalty")
 
 
 @METHODS.register("dfr")
-class DFR(NetworkMethod):
+class DFR(LastLayerMethod):
     Config = DFRConfig
     needs_groups = True
-    held_out: Tensor
 
     def __init__(self, config: DFRConfig, model: ModelConfig, task: GroupTask) -> None:
         super().__init__(config, model, task)
-        self.register_buffer("held_out", hold_out(config.held_out, task))
+        for group in task.group.unique():
+            members = (task.group == group).nonzero().squeeze(1)
+            if not self.held_out[members].any():
+                self.held_out[members[0]] = True  # a group that the draw has missed
 
-    def phases(self) -> Iterator[Phase]:
-        objective = Objective(self.loss, list(self.parameters()))
-        yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1))
-        yield FitPhase("last layer", self.reweight)
-
-    def loss(self, batch: GroupBatch) -> dict[str, Tensor]:
-        return {"loss": cross_entropy(self.logits(batch.x), batch.y)}
-
-    def reweight(self, split: GroupSplit) -> None:
-        index = self.held_out.nonzero().squeeze(1)
-        features = in_batches(self.network.features, split.x[index.to(split.x.device)], split.y.device)
-        features, y, group = (t.cpu().numpy() for t in (features.double(), split.y[index], split.group[index]))
+    def fit(self, features: Tensor, index: Tensor, split: GroupSplit) -> tuple[Tensor, Tensor]:
+        x, y, group = (t.cpu().numpy() for t in (features.double(), split.y[index], split.group[index]))
+        smallest = np.unique(group, return_counts=True)[1].min()
+        if smallest < FEW:
+            logger.warning("DFR: the smallest group has %d held-out samples, and so has every subset of it.", smallest)
         random = np.random.default_rng(int(torch.randint(2**31, ())))
-        last = self.network.last_layer
-        mean, scale = features.mean(0), features.std(0)
+        mean, scale = x.mean(0), x.std(0)
         scale[scale == 0] = 1.0
         subsets = [balanced_subset(group, random) for _ in range(self.config.subsets)]
-        fits = [self._one_against_rest((features[chosen] - mean) / scale, y[chosen]) for chosen in subsets]
+        fits = [self._one_against_rest((x[chosen] - mean) / scale, y[chosen]) for chosen in subsets]
         weight = np.mean([fit[0] for fit in fits], axis=0) / scale
         bias = np.mean([fit[1] for fit in fits], axis=0) - weight @ mean
-        with torch.no_grad():
-            last.weight.copy_(torch.from_numpy(weight))
-            last.bias.copy_(torch.from_numpy(bias))
+        return torch.from_numpy(weight), torch.from_numpy(bias)
 
     def _one_against_rest(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A last layer of one logistic regression a class; two classes share one."""

@@ -1,7 +1,7 @@
 """Group DRO (Sagawa et al., 2020): minimise the loss of a mixture of groups that moves towards the worst one.
 
 Needs the group of every training sample: an upper bound, not a rival.
-Departures: none; a group without training samples has no part in the mixture.
+Departures: groups without samples, in training or in a batch; see docs/methods/group_dro.md.
 """
 
 from __future__ import annotations

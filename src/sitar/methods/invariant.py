@@ -23,13 +23,13 @@ class InvariantMethod(NetworkMethod):
     both methods do to keep the size of the gradient."""
 
     needs_groups = True
-    weight: Tensor
+    penalty_weight: Tensor
 
     def __init__(self, config: InvariantConfig, model: ModelConfig, task: GroupTask) -> None:
         super().__init__(config, model, task)
         self.environment = task.environment
         self.num_environments = int(task.environment.max()) + 1
-        self.register_buffer("weight", torch.tensor(config.penalty))
+        self.register_buffer("penalty_weight", torch.tensor(config.penalty))
 
     def phases(self) -> Iterator[Phase]:
         objective = Objective(self.loss, list(self.parameters()))
@@ -37,10 +37,10 @@ class InvariantMethod(NetworkMethod):
 
     def begin_epoch(self, epoch: int) -> None:
         late = epoch >= self.config.penalty_from_epoch
-        self.weight.fill_(self.config.penalty if late else min(1.0, self.config.penalty))
+        self.penalty_weight.fill_(self.config.penalty if late else min(1.0, self.config.penalty))
 
     def penalised(self, risk: Tensor, penalty: Tensor) -> dict[str, Tensor]:
-        loss = (risk + self.weight * penalty) / self.weight.clamp_min(1)
+        loss = (risk + self.penalty_weight * penalty) / self.penalty_weight.clamp_min(1)
         return {"loss": loss, "cross_entropy": risk, "penalty": penalty}
 
     def loss(self, batch: GroupBatch) -> dict[str, Tensor]:

@@ -50,10 +50,11 @@ class JTT(Method):
         )
         errors = self.wrong.nonzero().squeeze(1).cpu()
         _say(len(errors), len(self.wrong))
+        weighed = errors if len(errors) < len(self.wrong) else errors[:0]
         yield GradientPhase(
             "second",
             (Objective(self.second_loss, list(self.second.parameters())),),
-            indices=torch.cat([torch.arange(len(self.wrong)), errors.repeat(self.config.copies)]),
+            indices=torch.cat([torch.arange(len(self.wrong)), weighed.repeat(self.config.copies)]),
             facts={"error_set": len(errors)},
         )
 
@@ -75,6 +76,6 @@ def _say(errors: int, samples: int) -> None:
     if errors == 0:
         logger.warning("JTT: the first model makes no error, so there is nothing to weigh: the second stage is ERM.")
     elif errors == samples:
-        logger.warning("JTT: the first model is wrong on all samples, so all weigh the same: the second stage is ERM.")
+        logger.warning("JTT: the first model is wrong on all samples, so none is special: the second stage is ERM.")
     else:
         logger.info("JTT: the error set has %d of %d samples.", errors, samples)

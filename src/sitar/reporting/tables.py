@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -18,8 +18,6 @@ SHORT = {
     "class_balanced": "balanced",
     "calibration_error": "calibration",
 }
-
-
 UPPER_BOUND = "†"
 UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
 
@@ -41,10 +39,11 @@ def percent_range(interval: Sequence[float] | None) -> str:
     return "–" if interval is None else f"{100 * interval[0]:.1f}-{100 * interval[1]:.1f}"
 
 
-def run_title(result: Mapping[str, Any]) -> str:
-    """Preset and seed, with a mark where the method was given group labels."""
-    title = f"{result['preset']}, seed {result['seed']}"
-    return f"{title}. {UPPER_BOUND_NOTE}" if result.get("needs_groups") else title
+def marked(table: Table, needs_groups: bool) -> Table:
+    """The table of a run, with a mark and a note where its method was given group labels."""
+    if not needs_groups:
+        return table
+    return replace(table, title=f"{table.title} {UPPER_BOUND}", note=f"{table.note} {UPPER_BOUND_NOTE}")
 
 
 def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:

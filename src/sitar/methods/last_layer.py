@@ -1,0 +1,57 @@
+"""What AFR and DFR share: ERM on a part of the training split, then a last layer for the part that was held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from sitar.config import Config, ModelConfig
+from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
+from sitar.functional.losses import cross_entropy
+from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase
+
+
+class LastLayerConfig(Config):
+    held_out: float = Field(default=0.2, gt=0, lt=1, description="share of the training split kept for the last layer")
+
+
+class LastLayerMethod(NetworkMethod):
+    """A subclass says what weight and bias the last layer gets."""
+
+    held_out: Tensor
+
+    def __init__(self, config: LastLayerConfig, model: ModelConfig, task: Task) -> None:
+        super().__init__(config, model, task)
+        self.register_buffer("held_out", hold_out(config.held_out, task.num_train))
+
+    def phases(self) -> Iterator[Phase]:
+        objective = Objective(self.loss, list(self.parameters()))
+        yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1))
+        yield FitPhase("last layer", self.refit)
+
+    def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
+        return {"loss": cross_entropy(self.logits(batch.x), batch.y)}
+
+    def refit(self, split: TrainSplit) -> None:
+        index = self.held_out.nonzero().squeeze(1)
+        features = in_batches(self.network.features, split.x[index.to(split.x.device)], split.y.device)
+        weight, bias = self.fit(features, index, split)
+        with torch.no_grad():
+            self.network.last_layer.weight.copy_(weight)
+            self.network.last_layer.bias.copy_(bias)
+
+    def fit(self, features: Tensor, index: Tensor, split: Any) -> tuple[Tensor, Tensor]:
+        """Weight and bias of a last layer for the `features` of the samples of `split` at `index`."""
+        raise NotImplementedError
+
+
+def hold_out(share: float, samples: int) -> Tensor:
+    """A mask of a random share of the samples, at least one and not all."""
+    count = min(max(1, round(share * samples)), samples - 1)
+    mask = torch.zeros(samples, dtype=torch.bool)
+    mask[torch.randperm(samples)[:count]] = True
+    return mask
