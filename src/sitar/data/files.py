@@ -1,0 +1,77 @@
+"""Finding and reading files that lie in folders or in zip archives, as people lay them out by hand."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from sitar.errors import DataError
+
+
+def check_root(root: str | None, name: str, layout: str) -> Path:
+    """The folder of a dataset, or an error that says what should lie in it."""
+    if root is None:
+        raise DataError(f"{name} needs data.root, the folder with its files: {layout}.")
+    path = Path(root).expanduser()
+    if not path.is_dir():
+        raise DataError(f"data.root {root!r} is not a folder. {name} expects there {layout}.")
+    return path
+
+
+def places(root: Path) -> list[Path]:
+    """The folder and the folders in it: people unpack archives with and without a folder of their own."""
+    return [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+
+
+def read_text(root: Path, name: str) -> str:
+    """A text file below `root`: as it is, with .gz, or in a zip archive of the same stem."""
+    for place in places(root):
+        if (path := place / name).is_file():
+            return path.read_text(encoding="utf-8-sig")
+        if (path := place / f"{name}.gz").is_file():
+            return gzip.decompress(path.read_bytes()).decode("utf-8-sig")
+        if (path := (place / name).with_suffix(".zip")).is_file():
+            with zipfile.ZipFile(path) as archive:
+                if name in archive.namelist():
+                    return archive.read(name).decode("utf-8-sig")
+    raise DataError(f"{str(root)!r} has no {name}, nor {name}.gz, nor {Path(name).with_suffix('.zip').name} with it.")
+
+
+class Files:
+    """Files by name, in folders and in zip archives. Safe to read from several threads."""
+
+    def __init__(self, folders: Iterable[Path], archives: Iterable[Path] = ()) -> None:
+        self.folders = list(folders)
+        self.archives = [zipfile.ZipFile(path) for path in archives]
+        self.members: dict[str, tuple[int, zipfile.ZipInfo]] = {}
+        for i, archive in enumerate(self.archives):
+            for member in archive.infolist():
+                self.members.setdefault(member.filename, (i, member))
+        self.lock = threading.Lock()
+
+    def stamp(self, name: str) -> str:
+        """What changes when the file does, without reading it; empty when there is none."""
+        if name in self.members:
+            member = self.members[name][1]
+            return f"{member.file_size} {member.CRC}"
+        path = self._path(name)
+        if path is None:
+            return ""
+        status = path.stat()
+        return f"{status.st_size} {status.st_mtime_ns}"
+
+    def read(self, name: str) -> bytes:
+        if name in self.members:
+            i, member = self.members[name]
+            with self.lock:  # an archive has one place in its file
+                return self.archives[i].read(member)
+        path = self._path(name)
+        if path is None:
+            raise FileNotFoundError(name)
+        return path.read_bytes()
+
+    def _path(self, name: str) -> Path | None:
+        return next((path for folder in self.folders if (path := folder / name).is_file()), None)

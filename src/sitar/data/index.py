@@ -1,0 +1,100 @@
+"""What is known of every image before one is opened: its file, label, split and, where there is one, its attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sitar.data.base import Data, EvalSplit, TrainGroups, TrainSplit
+
+Pair = tuple[int, int]  # label, attribute
+
+
+@dataclass(frozen=True)
+class Index:
+    """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut."""
+
+    files: NDArray[np.str_]
+    label: NDArray[np.int64]
+    split: NDArray[np.str_]
+    classes: tuple[str, ...]
+    attribute: NDArray[np.int64] | None = None
+    attribute_name: str = ""
+    attribute_values: tuple[str, ...] = ()
+    majority: frozenset[Pair] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def take(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> Index:
+        """The samples that a mask or a list of places keeps, in that order."""
+        attribute = None if self.attribute is None else self.attribute[keep]
+        return replace(
+            self, files=self.files[keep], label=self.label[keep], split=self.split[keep], attribute=attribute
+        )
+
+    @property
+    def group(self) -> NDArray[np.int64] | None:
+        """The (label, attribute) cell of every sample."""
+        return None if self.attribute is None else self.label * len(self.attribute_values) + self.attribute
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        if self.attribute is None:
+            return ()
+        cells = [(label, value) for label in range(len(self.classes)) for value in range(len(self.attribute_values))]
+        return tuple(f"label={label},{self.attribute_name}={value}" for label, value in cells)
+
+    def in_majority(self) -> NDArray[np.bool_]:
+        """Which samples follow the shortcut; all of them where there is no attribute."""
+        if self.attribute is None:
+            return np.ones(len(self), dtype=bool)
+        follows = np.zeros((len(self.classes), len(self.attribute_values)), dtype=bool)
+        for label, value in self.majority:
+            follows[label, value] = True
+        return follows[self.label, self.attribute]
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many samples each split has of each group, or of each class where there are no groups."""
+        cell, names = (self.label, self.classes) if self.group is None else (self.group, self.group_names)
+        found = {}
+        for split in dict.fromkeys(self.split.tolist()):
+            sizes = np.bincount(cell[self.split == split], minlength=len(names))
+            found[split] = dict(zip(names, sizes.tolist(), strict=True))
+        return found
+
+    def to_data(self, images: torch.Tensor, checksum: str) -> Data:
+        """The samples as training and evaluation see them. `images` has a row for each file of this index."""
+
+        def part(values: NDArray[np.int64] | None, keep: NDArray[np.int64]) -> torch.Tensor | None:
+            return None if values is None else torch.from_numpy(values[keep])
+
+        train = np.flatnonzero(self.split == "train")
+        groups = share = None
+        if self.group is not None:
+            environment = (~self.in_majority()).astype(np.int64)
+            groups = TrainGroups(torch.from_numpy(self.group[train]), torch.from_numpy(environment[train]))
+            sizes = np.bincount(self.group[train], minlength=len(self.group_names))
+            share = tuple((sizes / max(1, len(train))).tolist())
+        evaluation = {}
+        for name in dict.fromkeys(self.split.tolist()):
+            if name != "train":
+                keep = np.flatnonzero(self.split == name)
+                y = torch.from_numpy(self.label[keep])
+                evaluation[name] = EvalSplit(images[keep], y, part(self.group, keep), self.group_names, share)
+        split = TrainSplit(images[train], torch.from_numpy(self.label[train]))
+        return Data(split, evaluation, self.classes, checksum, groups)
+
+
+def larger_diagonal(label: NDArray[np.int64], attribute: NDArray[np.int64]) -> frozenset[Pair]:
+    """Of {(0, 0), (1, 1)} and {(0, 1), (1, 0)} the one with more samples: how a two-valued attribute follows y."""
+    straight = int((label == attribute).sum())
+    return frozenset({(0, 0), (1, 1)} if 2 * straight >= len(label) else {(0, 1), (1, 0)})
+
+
+def names(values: Sequence[str]) -> NDArray[np.str_]:
+    return np.array(values, dtype=np.str_)

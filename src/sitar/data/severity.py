@@ -1,0 +1,51 @@
+"""How strongly shortcut and label agree in training: the paper's strict regime, and any severity by resampling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sitar.data.index import Index
+from sitar.errors import ConfigError
+
+SHORTCUT_SPLITS = ("train", "val")  # the test keeps all groups
+
+
+def majority_only(index: Index) -> Index:
+    """Training and validation without a sample that contradicts the shortcut; the test keeps all."""
+    _check(index, "majority_only")
+    return index.take(index.in_majority() | ~np.isin(index.split, SHORTCUT_SPLITS))
+
+
+def resample(index: Index, rho: float, seed: int = 0) -> Index:
+    """Training and validation with a share `rho` of samples that follow the shortcut, the rest left out at random.
+
+    Whichever side there is too much of is thinned out, class by class, so that both classes have the same severity.
+    """
+    _check(index, "rho")
+    random = np.random.default_rng((seed, 0))
+    follows = index.in_majority()
+    keep = ~np.isin(index.split, SHORTCUT_SPLITS)
+    for split in SHORTCUT_SPLITS:
+        for label in range(len(index.classes)):
+            here = (index.split == split) & (index.label == label)
+            with_it, against = np.flatnonzero(here & follows), np.flatnonzero(here & ~follows)
+            for part, size in zip((with_it, against), _sizes(len(with_it), len(against), rho), strict=True):
+                keep[random.choice(part, size, replace=False)] = True
+    return index.take(keep)
+
+
+def _sizes(with_it: int, against: int, rho: float) -> tuple[int, int]:
+    """The most samples of both sides whose shares are rho and 1 - rho."""
+    total = min(with_it / rho if rho > 0 else np.inf, against / (1 - rho) if rho < 1 else np.inf)
+    return min(with_it, round(rho * total)), min(against, round((1 - rho) * total))
+
+
+def _check(index: Index, setting: str) -> None:
+    if len(index.classes) != 2 or len(index.attribute_values) != 2:
+        have = f"{len(index.classes)} classes and " + (
+            "no attribute" if index.attribute is None else f"{len(index.attribute_values)} attribute values"
+        )
+        raise ConfigError(
+            f"data.{setting} needs two classes and an attribute of two values, which say what follows the shortcut; "
+            f"this data has {have}. Leave it out."
+        )
