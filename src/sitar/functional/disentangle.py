@@ -30,7 +30,8 @@ def kl_parts(
     Minibatch weighted sampling (Chen et al., 2018, Eq. S4): q(z) is a mixture of the batch's posteriors over
     `num_train` samples. The parts add up to a one-sample estimate of the whole.
     """
-    z, mu, log_var = z.float(), mu.float(), log_var.float()  # also under mixed precision
+    precise = torch.promote_types(mu.dtype, torch.float32)  # also under mixed precision
+    z, mu, log_var = z.to(precise), mu.to(precise), log_var.to(precise)
     pairs = gaussian_log_density(z.unsqueeze(1), mu.unsqueeze(0), log_var.unsqueeze(0))  # (sample, posterior, axis)
     size = math.log(len(z) * num_train)
     log_joint = pairs.sum(2).logsumexp(1) - size
