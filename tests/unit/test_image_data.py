@@ -13,6 +13,7 @@ from PIL import Image
 
 import sitar.data.cache
 from sitar.data import load_data
+from sitar.data.bar import BAR, BARConfig
 from sitar.data.cache import CHUNK, cached_images
 from sitar.data.celeba import CelebA, CelebAConfig
 from sitar.data.files import Files, read_text
@@ -84,6 +85,37 @@ def test_waterbirds_has_the_papers_counts(test_data: Path) -> None:
     assert table(Waterbirds.index(strict)) == {"train": [3498, 0, 0, 1057], "val": [467, 0, 0, 133], "test": test}
     for config in (standard, strict):
         assert Waterbirds.index(config).counts() == Waterbirds.published(config)
+
+
+@pytest.mark.data
+def test_bar_has_its_counts(test_data: Path) -> None:
+    index = BAR.index(BARConfig(root=str(test_data / "bar")))
+    counts = index.counts()
+    train = {action: counts["train"][action] + counts["val"][action] for action in index.classes}
+    assert list(train.values()) == [326, 520, 163, 279, 336, 317]
+    assert list(counts["test"].values()) == [105, 159, 42, 131, 132, 85]
+    assert list(counts["val"].values()) == [round(n / 10) for n in train.values()]
+    again, other = (BAR.index(BARConfig(root=str(test_data / "bar"), seed=seed)) for seed in (0, 1))
+    assert (again.split == index.split).all()
+    assert not (other.split == index.split).all()
+
+
+def test_bar_from_made_up_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "bar"
+    for split in ("train", "test"):
+        (root / split).mkdir(parents=True)
+        for i in range(30):
+            (root / split / f"{('climbing', 'pole vaulting')[i % 2]}_{i}.png").write_bytes(png(photo(i)))
+    data = load_data(BARConfig(root=str(root), image_size=16))
+    assert (len(data.train), len(data.evaluation["val"]), len(data.evaluation["test"])) == (26, 4, 30)
+    assert data.task.class_counts == (13, 0, 0, 13, 0, 0)
+    assert data.train_groups is None
+    (root / "train" / "swimming_1.png").write_bytes(png(photo(1)))
+    with pytest.raises(DataError, match=r"1 files are of no class of BAR, such as 'train/swimming_1\.png'"):
+        BAR.index(BARConfig(root=str(root)))
+    with pytest.raises(DataError, match="no images in train"):
+        BAR.index(BARConfig(root=str(tmp_path / "cache")))
 
 
 @pytest.mark.data

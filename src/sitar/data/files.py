@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sitar.errors import DataError
 
+IMAGES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".ppm", ".pgm")
+
 
 def check_root(root: str | None, name: str, layout: str) -> Path:
     """The folder of a dataset, or an error that says what should lie in it."""
@@ -51,6 +53,15 @@ class Files:
             for member in archive.infolist():
                 self.members.setdefault(member.filename, (i, member))
         self.lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """Every image there is, by its name below the folder or within the archive, sorted."""
+        found = {name for name in self.members if name.lower().endswith(IMAGES)}
+        for folder in self.folders:
+            found |= {
+                path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.name.lower().endswith(IMAGES)
+            }
+        return sorted(found)
 
     def stamp(self, name: str) -> str:
         """What changes when the file does, without reading it; empty when there is none."""

@@ -1,0 +1,66 @@
+"""BAR, biased action recognition: six actions whose usual scenes give them away; the test has only unusual ones.
+
+There is no validation split: a tenth of every class of the training images becomes one. There are no groups.
+
+Licence: non-commercial research. Citation: Nam et al., Learning from Failure, 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from sitar.data.files import Files, places
+from sitar.data.image_data import ImageConfig, ImageDataset
+from sitar.data.index import Index, names
+from sitar.errors import DataError
+from sitar.registry import DATASETS
+
+CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")
+VAL_SHARE = 0.1
+
+
+class BARConfig(ImageConfig):
+    name: Literal["bar"] = "bar"
+    image_size: int = Field(default=224, ge=4, le=1024, description="images are resized to this square")
+    seed: int = Field(default=0, ge=0, description="of the validation split: not the run's seed")
+
+
+@DATASETS.register("bar")
+class BAR(ImageDataset):
+    Config = BARConfig
+    title = "BAR"
+    layout = "train/ and test/ with images named CLASS_NUMBER.jpg, unpacked or in zip archives"
+
+    @classmethod
+    def index(cls, config: BARConfig) -> Index:
+        found = [name for name in cls.files(config).names() if name.startswith(("train/", "test/"))]
+        action = [name.partition("/")[2].rpartition("_")[0] for name in found]
+        if strange := [name for name, a in zip(found, action, strict=True) if a not in CLASSES]:
+            raise DataError(f"{len(strange)} files are of no class of BAR, such as {strange[0]!r}. {_expected()}")
+        if not found:
+            raise DataError(f"{config.root!r} has no images in train/ and test/. {_expected()}")
+        label = np.array([CLASSES.index(a) for a in action])
+        split = names([name.partition("/")[0] for name in found])
+        return Index(names(found), label, _with_val(label, split, config.seed), CLASSES)
+
+    @classmethod
+    def files(cls, config: BARConfig) -> Files:
+        root = cls.root(config)
+        return Files(places(root), [path for place in places(root) for path in sorted(place.glob("*.zip"))])
+
+
+def _with_val(label: np.ndarray, split: np.ndarray, seed: int) -> np.ndarray:
+    """A tenth of each class of the training images as validation."""
+    random = np.random.default_rng((seed, 0))
+    split = split.copy()
+    for c in np.unique(label):
+        members = np.flatnonzero((split == "train") & (label == c))
+        split[random.permutation(members)[: round(VAL_SHARE * len(members))]] = "val"
+    return split
+
+
+def _expected() -> str:
+    return f"Expected names like train/{CLASSES[0]}_0.jpg, of the classes {', '.join(CLASSES)}."
