@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 def one_thread() -> None:
     """Parallelism is xdist's: tiny tensors are slower on many threads."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def listen_to_ctrl_c() -> None:
+    """A shell starts jobs in the background with Ctrl-C ignored, and the processes that tests interrupt inherit it."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
