@@ -1,0 +1,85 @@
+"""Splits of data that comes without them, and the words that data with them uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sitar.data.index import names
+from sitar.errors import DataError
+
+WORDS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+MAX_CLASSES = 1000
+
+
+def split_words(words: Sequence[str], where: str) -> NDArray[np.str_]:
+    """The splits that words name; an error that counts the words that name none."""
+    known = [WORDS.get(word.strip().lower()) for word in words]
+    if strange := sorted({word for word, split in zip(words, known, strict=True) if split is None}):
+        raise DataError(
+            f"{where} holds {len(strange)} words that name no split, such as {strange[0]!r}. Use train, val and test."
+        )
+    return names([split for split in known if split is not None])
+
+
+def random_split(
+    label: NDArray[np.int64], by: NDArray[np.str_] | None, val: float, test: float, seed: int
+) -> NDArray[np.str_]:
+    """A random split, the same shares of every class; with `by`, all samples of one value on one side.
+
+    With `by`, whole values (a patient, a site) are dealt out, largest first, to the split that lacks most, so the
+    shares hold as well as the sizes of the values allow, over all classes together.
+    """
+    random = np.random.default_rng((seed, 0))
+    split = np.full(len(label), "train", dtype="<U5")
+    shares = {"test": test, "val": val, "train": 1 - val - test}
+    if by is None:
+        for c in np.unique(label):
+            members = random.permutation(np.flatnonzero(label == c))
+            first, second = round(test * len(members)), round(val * len(members))
+            split[members[:first]], split[members[first : first + second]] = "test", "val"
+        return split
+    values, owner = np.unique(by, return_inverse=True)
+    sizes = np.bincount(owner)
+    order = random.permutation(len(values))
+    lacking = {name: share * len(label) for name, share in shares.items()}
+    for value in order[np.argsort(-sizes[order], kind="stable")]:
+        name = max(lacking, key=lambda name: lacking[name])
+        split[owner == value] = name
+        lacking[name] -= int(sizes[value])
+    return split
+
+
+def check_leakage(split: NDArray[np.str_], by: NDArray[np.str_], column: str) -> None:
+    """Refuse a split in which one value of `by` lies on two sides."""
+    pairs = {(value, side) for value, side in zip(by.tolist(), split.tolist(), strict=True)}
+    sides: dict[str, int] = {}
+    for value, _ in pairs:
+        sides[value] = sides.get(value, 0) + 1
+    if leaking := sorted(value for value, count in sides.items() if count > 1):
+        raise DataError(
+            f"{len(leaking)} values of {column!r} are in more than one split, such as {leaking[0]!r}: a model could "
+            "know them from training. Change the split column, or leave it out to have one made."
+        )
+
+
+def check_classes(classes: Sequence[str], samples: int) -> None:
+    """Refuse labels that are no classes: one alone, or about one a sample."""
+    if len(classes) < 2:
+        raise DataError(f"All {samples:,} samples are of one class ({', '.join(classes) or 'none'}): nothing to learn.")
+    if len(classes) > MAX_CLASSES or len(classes) > samples / 2:
+        raise DataError(
+            f"{len(classes):,} classes for {samples:,} samples, such as {classes[0]!r}: these are probably not labels. "
+            f"Check which column or folder holds them; at most {MAX_CLASSES:,} classes are allowed."
+        )
