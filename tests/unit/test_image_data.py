@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import sitar.data.cache
+import sitar.images.cache
 from sitar.data import load_data
 from sitar.data.bar import BAR, BARConfig
-from sitar.data.cache import CHUNK, cached_images
 from sitar.data.celeba import CelebA, CelebAConfig
-from sitar.data.files import Files, read_text
-from sitar.data.images import BadImageError, decode
 from sitar.data.index import Index, larger_diagonal, names
 from sitar.data.severity import majority_only, resample
 from sitar.data.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.errors import ConfigError, DataError
+from sitar.images.cache import cached_images
+from sitar.images.decode import BadImageError, decode
+from sitar.images.files import Files, read_text
 
 
 def png(pixels: np.ndarray, mode: str | None = None, **options: object) -> bytes:
@@ -247,7 +249,7 @@ def test_what_is_no_image_is_said(data: bytes, reason: str) -> None:
 
 
 def test_an_image_bomb_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sitar.data.images.MAX_PIXELS", 500)
+    monkeypatch.setattr("sitar.images.decode.MAX_PIXELS", 500)
     with pytest.raises(BadImageError, match="30x20 pixels"):
         decode(png(photo(0)), (8, 8))
 
@@ -276,7 +278,7 @@ def test_the_cache_holds_what_decoding_gives(folder: Path) -> None:
 
 def test_later_runs_never_decode(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = cached_images("made", listing(folder), Files([folder]), (16, 16))
-    monkeypatch.setattr(sitar.data.cache, "decode", None)
+    monkeypatch.setattr(sitar.images.cache, "_decode", None)
     again = cached_images("made", listing(folder), Files([folder]), (16, 16))
     np.testing.assert_array_equal(again.images, first.images)
     assert again.checksum == first.checksum
@@ -304,25 +306,28 @@ def test_bad_files_are_named_and_counted(folder: Path) -> None:
     assert cached.good.tolist() == [name not in cached.bad for name in asked]
 
 
-def test_a_killed_preparation_continues(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitar.data.cache, "CHUNK", 4)
-    whole = cached_images("whole", listing(folder), Files([folder]), (16, 16))
-    decoded: list[int] = []
+def test_a_killed_preparation_continues(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after each report of a worker in turn; what was reported is not decoded again."""
+    monkeypatch.setattr(sitar.images.cache, "CHECKPOINT_SECONDS", 0.0)
+    for i in range(12, 150):
+        (folder / f"{i:03}.png").write_bytes(png(photo(i, (6, 5))))
+    whole = cached_images("whole", listing(folder), Files([folder]), (8, 8))
+    real = sitar.images.cache._decode
+    asked: list[int] = []
+
+    def counted(*arguments: Any) -> Iterator[dict[str, Any]]:
+        asked.append(sum(map(len, arguments[-1])))
+        yield from real(*arguments)
 
     def kill(done: int) -> None:
-        if done == 8:
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
-    def counted(data: bytes, size: tuple[int, int]) -> np.ndarray:
-        decoded.append(1)
-        return decode(data, size)
-
-    monkeypatch.setattr(sitar.data.cache, "decode", counted)
-    with pytest.raises(KeyboardInterrupt):
-        cached_images("cut", listing(folder), Files([folder]), (16, 16), watch=kill)
-    assert len(decoded) == 8
-    again = cached_images("cut", listing(folder), Files([folder]), (16, 16))
-    assert len(decoded) == 12
+    monkeypatch.setattr(sitar.images.cache, "_decode", counted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            cached_images("cut", listing(folder), Files([folder]), (8, 8), watch=kill)
+    again = cached_images("cut", listing(folder), Files([folder]), (8, 8))
+    assert asked == [150, 86, 22]
     np.testing.assert_array_equal(again.images, whole.images)
     assert again.checksum == whole.checksum
 
@@ -335,7 +340,6 @@ def test_archives_and_folders_hold_the_same(folder: Path, tmp_path: Path) -> Non
     a = cached_images("made", listing(folder), Files([folder]), (16, 16))
     b = cached_images("made", listing(folder), Files([], [archive]), (16, 16))
     np.testing.assert_array_equal(a.images, b.images)
-    assert CHUNK > 1
 
 
 @pytest.mark.parametrize("form", ["plain", "gz", "zip", "folder"])
@@ -396,3 +400,9 @@ def test_waterbirds_from_made_up_files(tmp_path: Path, monkeypatch: pytest.Monke
         assert data.train_groups.environment[row] == (i % 2 != i // 2 % 2)
     assert data.evaluation["test"].group_names[1] == "label=0,place=1"
     assert data.evaluation["test"].group_share == (0.25,) * 4
+
+
+def test_a_worker_that_dies_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(DataError, match="has died"):
+        cached_images("made", listing(folder), Files([folder]), (16, 16))

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from sitar.data.files import Files, places
 from sitar.data.image_data import ImageConfig, ImageDataset
 from sitar.data.index import Index, names
 from sitar.errors import DataError
+from sitar.images.files import Files, places
 from sitar.registry import DATASETS
 
 CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")

@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from sitar.data.files import Files, places, read_text
 from sitar.data.image_data import ImageDataset, ShortcutConfig, with_severity
 from sitar.data.index import Index, larger_diagonal, names
 from sitar.errors import DataError
+from sitar.images.files import Files, places, read_text
 from sitar.registry import DATASETS, unknown
 
 ATTRIBUTES_MD5 = "75e246fa4810816ffd6ee81facbd244c"

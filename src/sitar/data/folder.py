@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from sitar.data.files import Files
 from sitar.data.image_data import ImageConfig, ImageDataset
 from sitar.data.index import Index, names
 from sitar.data.splitting import WORDS, check_classes, random_split, split_words
 from sitar.errors import DataError
+from sitar.images.files import Files
 from sitar.registry import DATASETS
 
 

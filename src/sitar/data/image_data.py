@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 
 from sitar.config import Config
 from sitar.data.base import Data
-from sitar.data.cache import Cached, cached_images
-from sitar.data.files import Files, check_root
 from sitar.data.index import Index
 from sitar.data.severity import majority_only, resample
+from sitar.images.cache import Cached, cached_images
+from sitar.images.files import Files, check_root
 
 
 class ImageConfig(Config):

@@ -13,12 +13,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from sitar.data.files import Files
 from sitar.data.folder import SplitConfig, with_val
 from sitar.data.image_data import ImageDataset, ShortcutConfig, with_severity
 from sitar.data.index import Index, larger_diagonal, names
 from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
 from sitar.errors import DataError
+from sitar.images.files import Files
 from sitar.registry import DATASETS, did_you_mean
 
 

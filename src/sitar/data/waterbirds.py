@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from sitar.data.files import Files, places, read_text
 from sitar.data.image_data import ImageDataset, ShortcutConfig, with_severity
 from sitar.data.index import Index, names
 from sitar.errors import DataError
+from sitar.images.files import Files, places, read_text
 from sitar.registry import DATASETS
 
 SPLITS = {"0": "train", "1": "val", "2": "test"}

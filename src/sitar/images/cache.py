@@ -10,24 +10,27 @@ import fcntl
 import hashlib
 import json
 import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from queue import Queue
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from sitar.data.files import Files
-from sitar.data.images import BadImageError, decode
 from sitar.errors import DataError
+from sitar.images.files import Files
 from sitar.records import to_json, write_atomic
 
 VERSION = 1  # of the pixels: a change in decoding makes new caches
-CHUNK = 512
+CHECKPOINT_SECONDS = 10.0  # between two states on disk from which a killed preparation continues
 TO_DO, GOOD, BAD = range(3)
 
 
@@ -65,7 +68,7 @@ def cached_images(
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
             if not (folder / "index.json").is_file():  # another process may have made it while this one waited
-                _make(folder, names, files, size, workers or min(16, os.cpu_count() or 1), watch)
+                _make(folder, names, files, size, workers or _workers(len(names)), watch)
     index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     bad = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
     if bad and on_bad == "fail":
@@ -88,37 +91,86 @@ def _make(
     watch: Callable[[int], None],
 ) -> None:
     images, state = _arrays(folder, len(names), size)
-    bad: dict[str, str] = {}
-
-    def one(i: int) -> tuple[int, str | None]:
-        try:
-            images[i] = decode(files.read(names[i]), size)
-        except FileNotFoundError:
-            return i, "there is no such file"
-        except BadImageError as error:
-            return i, str(error)
-        return i, None
-
     todo = np.flatnonzero(state != GOOD)  # bad ones are tried again: their reasons are not kept before the end
-    done = len(names) - len(todo)
-    with ThreadPoolExecutor(workers) as pool:
-        for start in range(0, len(todo), CHUNK):
-            chunk = todo[start : start + CHUNK]
-            for i, reason in pool.map(one, chunk.tolist()):
-                state[i] = GOOD if reason is None else BAD
-                if reason is not None:
-                    bad[names[i]] = reason
+    bad: dict[str, str] = {}
+    done, saved = len(names) - len(todo), time.monotonic()
+    for report in _decode(folder, names, files, size, [part.tolist() for part in np.array_split(todo, workers)]):
+        wrong = {int(place): reason for place, reason in report["bad"].items()}
+        state[report["done"]] = [BAD if place in wrong else GOOD for place in report["done"]]
+        bad |= {names[place]: reason for place, reason in wrong.items()}
+        done += len(report["done"])
+        if time.monotonic() - saved >= CHECKPOINT_SECONDS:
             images.flush()  # pixels before the state that vouches for them
             state.flush()
-            done += len(chunk)
-            watch(done)
-    checksum = hashlib.sha256(state.tobytes())
-    for start in range(0, len(names), CHUNK):
-        checksum.update(images[start : start + CHUNK].tobytes())
-    write_atomic(folder / "bad.json", to_json(bad))
-    write_atomic(
-        folder / "index.json", to_json({"version": VERSION, "n": len(names), "checksum": checksum.hexdigest()})
-    )
+            saved = time.monotonic()
+        watch(done)
+    images.flush()
+    state.flush()
+    checksum = hashlib.blake2b(images.data, digest_size=32)
+    checksum.update(state.data)
+    write_atomic(folder / "bad.json", to_json(dict(sorted(bad.items()))))
+    index = {"version": VERSION, "n": len(names), "checksum": checksum.hexdigest()}
+    write_atomic(folder / "index.json", to_json(index))
+
+
+def _decode(
+    folder: Path, names: Sequence[str], files: Files, size: tuple[int, int], shares: list[list[int]]
+) -> Iterator[dict[str, Any]]:
+    """Reports of processes that decode a share each. Processes, since Pillow holds the interpreter while it decodes;
+    of a module of their own, so that a user's script needs no guard against being imported by them."""
+    reports: Queue[dict[str, Any] | None] = Queue()
+
+    def listen(process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            reports.put(json.loads(line))
+        reports.put(None)
+
+    processes: list[subprocess.Popen[str]] = []
+    listeners: list[threading.Thread] = []
+    try:
+        for _ in shares:  # all start before one is given its task
+            process = subprocess.Popen(
+                [sys.executable, "-m", "sitar.images.worker"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": _path()},
+            )  # fmt: skip
+            processes.append(process)
+            listeners.append(threading.Thread(target=listen, args=(process,), daemon=True))
+            listeners[-1].start()
+        for process, share in zip(processes, shares, strict=True):
+            task = {
+                "array": str(folder / "images.npy"), "size": size, "places": share, "names": [names[i] for i in share],
+                "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
+            }  # fmt: skip
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin:  # one that has died is found below
+                process.stdin.write(json.dumps(task))
+        running = len(processes)
+        while running:
+            report = reports.get()
+            if report is None:
+                running -= 1
+            else:
+                yield report
+        if any(process.wait() for process in processes):
+            raise DataError("A process that decodes images has died: too little memory? The same command continues.")
+    finally:
+        for process, listener in zip(processes, listeners, strict=True):
+            process.kill()
+            process.wait()
+            listener.join()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _workers(images: int) -> int:
+    """A process a core, and none for fewer images than its start is worth."""
+    return max(1, min(os.cpu_count() or 1, 16, images // 500))
+
+
+def _path() -> str:
+    """Where the workers find this very package, however it was imported."""
+    return os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _arrays(folder: Path, n: int, size: tuple[int, int]) -> tuple[np.memmap, np.memmap]:

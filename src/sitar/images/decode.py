@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+ORIENTATION = 0x0112  # EXIF: how the camera was held
 MAX_PIXELS = 100_000_000  # of a file, before it is decoded: more is a mistake or an attack
 
 
@@ -23,7 +24,9 @@ def decode(data: bytes, size: tuple[int, int]) -> NDArray[np.uint8]:
         with Image.open(io.BytesIO(data)) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImageError(f"{image.width}x{image.height} pixels are more than {MAX_PIXELS:,}")
-            rgb = to_rgb(ImageOps.exif_transpose(image))
+            if image.getexif().get(ORIENTATION, 1) != 1:
+                image = ImageOps.exif_transpose(image)  # noqa: PLW2901  (copies, so only where it must)
+            rgb = to_rgb(image)
             return np.asarray(rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
     except BadImageError:
         raise
@@ -33,6 +36,8 @@ def decode(data: bytes, size: tuple[int, int]) -> NDArray[np.uint8]:
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Eight bits a channel, three channels: alpha over black, sixteen bits scaled by their largest possible value."""
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
     if image.mode in ("I;16", "I;16L", "I;16B", "I;16N"):
         return Image.fromarray((np.asarray(image).astype(np.float32) / 257).round().astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import threading
+import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,16 +43,16 @@ def read_text(root: Path, name: str) -> str:
 
 
 class Files:
-    """Files by name, in folders and in zip archives. Safe to read from several threads."""
+    """Files by name, in folders and in zip archives."""
 
     def __init__(self, folders: Iterable[Path], archives: Iterable[Path] = ()) -> None:
         self.folders = list(folders)
-        self.archives = [zipfile.ZipFile(path) for path in archives]
-        self.members: dict[str, tuple[int, zipfile.ZipInfo]] = {}
-        for i, archive in enumerate(self.archives):
+        self.archives = list(archives)
+        self.members: dict[str, tuple[zipfile.ZipFile, zipfile.ZipInfo]] = {}
+        for path in self.archives:
+            archive = zipfile.ZipFile(path)
             for member in archive.infolist():
-                self.members.setdefault(member.filename, (i, member))
-        self.lock = threading.Lock()
+                self.members.setdefault(member.filename, (archive, member))
 
     def names(self) -> list[str]:
         """Every image there is, by its name below the folder or within the archive, sorted."""
@@ -68,21 +68,22 @@ class Files:
         if name in self.members:
             member = self.members[name][1]
             return f"{member.file_size} {member.CRC}"
-        path = self._path(name)
-        if path is None:
-            return ""
-        status = path.stat()
-        return f"{status.st_size} {status.st_mtime_ns}"
+        for folder in self.folders:
+            try:
+                status = os.stat(os.path.join(folder, name))
+            except OSError:
+                continue
+            return f"{status.st_size} {status.st_mtime_ns}"
+        return ""
 
     def read(self, name: str) -> bytes:
         if name in self.members:
-            i, member = self.members[name]
-            with self.lock:  # an archive has one place in its file
-                return self.archives[i].read(member)
-        path = self._path(name)
-        if path is None:
-            raise FileNotFoundError(name)
-        return path.read_bytes()
-
-    def _path(self, name: str) -> Path | None:
-        return next((path for folder in self.folders if (path := folder / name).is_file()), None)
+            archive, member = self.members[name]
+            return archive.read(member)
+        for folder in self.folders:
+            try:
+                with open(os.path.join(folder, name), "rb", buffering=0) as file:
+                    return file.read()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+        raise FileNotFoundError(name)

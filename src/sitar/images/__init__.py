@@ -1,0 +1,1 @@
+"""From files to pixels, without torch: worker processes that decode start in no time."""
