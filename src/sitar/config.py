@@ -119,14 +119,10 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
         if not isinstance(value, Mapping):
             problems.append(f"{section}: expected settings (key: value), got {value!r}.")
             continue
-        cls = Config
         try:
-            cls = _section_class(section, value)
-            raw[section] = cls.model_validate({str(key): item for key, item in value.items()})
+            raw[section] = section_config(section, value)
         except ConfigError as error:
             problems.append(str(error))
-        except ValidationError as error:
-            problems += [_describe(section, cls, problem) for problem in error.errors()]
     try:
         Identity(preset=raw["preset"], seed=raw["seed"])
     except ValidationError as error:
@@ -134,6 +130,15 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
     if problems:
         raise ConfigError("\n".join(problems))
     return RunConfig.model_validate(raw)
+
+
+def section_config(section: str, value: Mapping[str, Any]) -> Config:
+    """The valid settings of one section alone, such as "data"; every problem is listed in one error."""
+    cls = _section_class(section, value)
+    try:
+        return cls.model_validate({str(key): item for key, item in value.items()})
+    except ValidationError as error:
+        raise ConfigError("\n".join(_describe(section, cls, problem) for problem in error.errors())) from error
 
 
 def _section_class(section: str, value: Mapping[str, Any]) -> type[Config]:

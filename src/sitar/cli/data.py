@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sitar.cli.output import Json, Set, print_json, print_table
-from sitar.config import apply_overrides, run_config
+from sitar.config import apply_overrides, section_config
 from sitar.errors import ConfigError
 from sitar.registry import DATASETS
 from sitar.reporting.tables import Table
@@ -42,8 +42,9 @@ def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False
     """Count the groups of every split, from the metadata alone, beside the paper's. Exits with 1 where they differ."""
     dataset, config = _dataset(name, root, set_)
     counts, published = dataset.index(config).counts(), dataset.published(config)
+    agrees = None if published is None else counts == published
     if as_json:
-        print_json({"counts": counts, "paper": published, "agrees": None if published is None else counts == published})
+        print_json({"counts": counts, "paper": published, "agrees": agrees})
     else:
         groups = list(next(iter(counts.values())))
         rows = []
@@ -52,7 +53,7 @@ def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False
             rows.append([split, *(f"{found[g]:,}" + (f" ({paper[g]:,})" if g in paper else "") for g in groups)])
         note = "The paper's counts in brackets." if published else "The paper prints no counts for these settings."
         print_table(Table(f"{dataset.title}, samples of each group", ["split", *groups], rows, note))
-    if published is not None and {split: counts.get(split) for split in published} != published:
+    if agrees is False:
         raise typer.Exit(1)
 
 
@@ -82,10 +83,4 @@ def _dataset(name: str, root: str | None, set_: list[str] | None) -> tuple[Any, 
         raise ConfigError(f"{name} ships with the package: there is nothing to check or to prepare.")
     raw = {"name": name} | ({} if root is None else {"root": root})
     raw = apply_overrides({"data": raw}, [f"data.{setting.removeprefix('data.')}" for setting in set_ or []])
-    return dataset, run_config({**raw, "method": {"name": _any_method()}}).data
-
-
-def _any_method() -> str:
-    from sitar.registry import METHODS
-
-    return METHODS.names()[0]
+    return dataset, section_config("data", raw["data"])

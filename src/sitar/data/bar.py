@@ -14,6 +14,7 @@ from pydantic import Field
 
 from sitar.data.image_data import ImageConfig, ImageDataset
 from sitar.data.index import Index, names
+from sitar.data.splitting import with_val
 from sitar.errors import DataError
 from sitar.images.files import Files, places
 from sitar.registry import DATASETS
@@ -44,22 +45,12 @@ class BAR(ImageDataset):
             raise DataError(f"{config.root!r} has no images in train/ and test/. {_expected()}")
         label = np.array([CLASSES.index(a) for a in action])
         split = names([name.partition("/")[0] for name in found])
-        return Index(names(found), label, _with_val(label, split, config.seed), CLASSES)
+        return Index(names(found), label, with_val(label, split, None, VAL_SHARE, config.seed), CLASSES)
 
     @classmethod
     def files(cls, config: BARConfig) -> Files:
         root = cls.root(config)
         return Files(places(root), [path for place in places(root) for path in sorted(place.glob("*.zip"))])
-
-
-def _with_val(label: np.ndarray, split: np.ndarray, seed: int) -> np.ndarray:
-    """A tenth of each class of the training images as validation."""
-    random = np.random.default_rng((seed, 0))
-    split = split.copy()
-    for c in np.unique(label):
-        members = np.flatnonzero((split == "train") & (label == c))
-        split[random.permutation(members)[: round(VAL_SHARE * len(members))]] = "val"
-    return split
 
 
 def _expected() -> str:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from sitar.data.image_data import ImageConfig, ImageDataset
 from sitar.data.index import Index, names
-from sitar.data.splitting import WORDS, check_classes, random_split, split_words
+from sitar.data.splitting import WORDS, check_classes, random_split, split_words, with_val
 from sitar.errors import DataError
 from sitar.images.files import Files
 from sitar.registry import DATASETS
@@ -56,7 +56,8 @@ class Folder(ImageDataset):
         place = {name: i for i, name in enumerate(classes)}
         label = np.array([place[part[depth]] for part in parts])
         if has_splits:
-            split = with_val(label, split_words([part[0] for part in parts], repr(config.root)), config)
+            split = split_words([part[0] for part in parts], repr(config.root))
+            split = with_val(label, split, None, config.val_share, config.seed)
         else:
             split = random_split(label, None, config.val_share, config.test_share, config.seed)
         return Index(names(found), label, split, tuple(classes))
@@ -64,13 +65,3 @@ class Folder(ImageDataset):
     @classmethod
     def files(cls, config: FolderConfig) -> Files:
         return Files([cls.root(config)])
-
-
-def with_val(label: np.ndarray, split: np.ndarray, config: SplitConfig) -> np.ndarray:
-    """The given splits, with a part of the training samples as validation where none is given."""
-    if "val" in split or config.val_share == 0:
-        return split
-    train = np.flatnonzero(split == "train")
-    split = split.copy()
-    split[train] = random_split(label[train], None, config.val_share, 0.0, config.seed)
-    return split

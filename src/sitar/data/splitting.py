@@ -61,6 +61,18 @@ def random_split(
     return split
 
 
+def with_val(
+    label: NDArray[np.int64], split: NDArray[np.str_], by: NDArray[np.str_] | None, share: float, seed: int
+) -> NDArray[np.str_]:
+    """The given splits, with a share of the training samples as validation where none is given."""
+    if "val" in split or share == 0:
+        return split
+    train = np.flatnonzero(split == "train")
+    split = split.copy()
+    split[train] = random_split(label[train], None if by is None else by[train], share, 0.0, seed)
+    return split
+
+
 def check_leakage(split: NDArray[np.str_], by: NDArray[np.str_], column: str) -> None:
     """Refuse a split in which one value of `by` lies on two sides."""
     pairs = {(value, side) for value, side in zip(by.tolist(), split.tolist(), strict=True)}

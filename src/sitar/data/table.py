@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from sitar.data.folder import SplitConfig, with_val
+from sitar.data.folder import SplitConfig
 from sitar.data.image_data import ImageDataset, ShortcutConfig, with_severity
 from sitar.data.index import Index, larger_diagonal, names
-from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
+from sitar.data.splitting import check_classes, check_leakage, random_split, split_words, with_val
 from sitar.errors import DataError
 from sitar.images.files import Files
 from sitar.registry import DATASETS, did_you_mean
@@ -113,11 +113,6 @@ def _split(rows: list[dict[str, str]], label: np.ndarray, config: TableConfig) -
     if config.split_column is None:
         return random_split(label, by, config.val_share, config.test_share, config.seed)
     split = split_words([row[config.split_column] for row in rows], f"The column {config.split_column!r}")
-    if by is None:
-        return with_val(label, split, config)
-    check_leakage(split, by, str(config.split_by))
-    if "val" not in split and config.val_share > 0:
-        train = np.flatnonzero(split == "train")
-        split = split.copy()
-        split[train] = random_split(label[train], by[train], config.val_share, 0.0, config.seed)
-    return split
+    if by is not None:
+        check_leakage(split, by, str(config.split_by))
+    return with_val(label, split, by, config.val_share, config.seed)
