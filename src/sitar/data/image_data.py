@@ -21,6 +21,13 @@ from sitar.images.files import Files, check_root
 class ImageConfig(Config):
     root: str | None = Field(default=None, description="folder with the dataset's files")
     image_size: int = Field(default=64, ge=4, le=1024, description="images are resized to this square")
+    crop_pct: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="null: the whole image, stretched; else the shorter side becomes image_size / crop_pct, aspect "
+        "kept, and the central square is cut out, as with pretrained encoders",
+    )
     on_bad: Literal["fail", "skip"] = Field(
         default="fail", description="images that cannot be read: stop, or leave out"
     )
@@ -83,8 +90,9 @@ class ImageDataset:
         index, size = cls.index(config), (config.image_size, config.image_size)
         order = index.files.argsort()  # one cache for every setting that uses the same files
         cached = cached_images(
-            config.name, index.files[order].tolist(), cls.files(config), size, on_bad=config.on_bad, watch=watch
-        )
+            config.name, index.files[order].tolist(), cls.files(config), size,
+            crop_pct=config.crop_pct, on_bad=config.on_bad, watch=watch,
+        )  # fmt: skip
         return index.take(order), cached
 
     @classmethod
