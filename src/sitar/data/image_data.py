@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,6 +19,8 @@ from sitar.data.severity import SeverityConfig
 from sitar.images.cache import Cached, cached_images
 from sitar.images.files import Files, check_root
 
+logger = logging.getLogger(__name__)
+
 
 class ImageConfig(Config):
     root: str | None = Field(default=None, description="folder with the dataset's files")
@@ -28,6 +31,9 @@ class ImageConfig(Config):
         le=1,
         description="null: the whole image, stretched; else the shorter side becomes image_size / crop_pct, aspect "
         "kept, and the central square is cut out, as with pretrained encoders",
+    )
+    channels: int = Field(
+        default=3, ge=1, le=64, description="3: RGB, 1: gray, whatever the files have; else that of every file, kept"
     )
     on_bad: Literal["fail", "skip"] = Field(
         default="fail", description="images that cannot be read: stop, or leave out"
@@ -59,7 +65,7 @@ class ImageDataset(Dataset):
         order = index.files.argsort()  # one cache for every setting that uses the same files
         cached = cached_images(
             config.name, index.files[order].tolist(), cls.files(config), size,
-            crop_pct=config.crop_pct, on_bad=config.on_bad, watch=watch,
+            crop_pct=config.crop_pct, channels=config.channels, on_bad=config.on_bad, watch=watch,
         )  # fmt: skip
         return index.take(order), cached
 
@@ -67,5 +73,8 @@ class ImageDataset(Dataset):
     def load(cls, config: Any) -> Data:
         """Decoded images, from the cache or into it, with their labels; bad ones are left out where that is allowed."""
         index, cached = cls.prepare(config)
+        if cached.bad:
+            file, reason = next(iter(cached.bad.items()))
+            logger.warning("%d of %d images are left out, such as %s: %s.", len(cached.bad), len(index), file, reason)
         good = np.flatnonzero(cached.good)
         return index.take(good).to_data(torch.from_numpy(cached.images)[good], cached.checksum)

@@ -1,7 +1,8 @@
 """Images decoded and resized once, in parallel, into one memory-mapped array; later runs never decode.
 
-A cache is a folder: images.npy (n, 3, height, width), state.npy (0 to do, 1 good, 2 bad), bad.json, and index.json,
-which is written last and holds a checksum. A preparation that was killed continues where it was.
+A cache is a folder: images.npy (n, channels, height, width), state.npy (0 to do, 1 good, 2 bad), bad.json, and
+index.json, which is written last and holds a checksum. A preparation that was killed, or that bad files have stopped,
+continues where it was.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sitar.images.files import Files
 from sitar.records import to_json, write_atomic
 
 VERSION = 1  # of the pixels: a change in decoding makes new caches
+CHUNK = 64  # images that a process is given at a time
 CHECKPOINT_SECONDS = 10.0  # between two states on disk from which a killed preparation continues
 TO_DO, GOOD, BAD = range(3)
 
@@ -56,12 +58,15 @@ def cached_images(
     size: tuple[int, int],
     *,
     crop_pct: float | None = None,
+    channels: int = 3,
     on_bad: Literal["fail", "skip"] = "fail",
     workers: int | None = None,
     watch: Callable[[int], None] = lambda _: None,
 ) -> Cached:
     """Pixels of `names`, from the cache or made now. `watch` is told how many are done."""
-    key = hashlib.sha256(f"{VERSION} {size}{'' if crop_pct is None else f' {crop_pct}'}".encode())
+    form = {"size": size, "crop_pct": crop_pct, "channels": channels}
+    other = ("" if crop_pct is None else f" {crop_pct}") + ("" if channels == 3 else f" {channels} channels")
+    key = hashlib.sha256(f"{VERSION} {size}{other}".encode())
     for file in names:
         key.update(f"\n{file} {files.stamp(file)}".encode())
     folder = cache_root() / f"{name}-{size[0]}x{size[1]}-{key.hexdigest()[:16]}"
@@ -69,8 +74,7 @@ def cached_images(
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
             if not (folder / "index.json").is_file():  # another process may have made it while this one waited
-                _make(folder, names, files, size, crop_pct, workers or _workers(len(names)), watch)
-    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+                _make(folder, names, files, form, on_bad, workers or _workers(len(names)), watch)
     bad = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
     if bad and on_bad == "fail":
         some = "; ".join(f"{file}: {reason}" for file, reason in list(bad.items())[:5])
@@ -79,6 +83,7 @@ def cached_images(
             f"{len(bad)} of {len(names)} images cannot be used ({some}{more}); all are listed in "
             f"{str(folder / 'bad.json')!r}. Repair or remove them, or leave them out with data.on_bad=skip."
         )
+    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     images = np.load(folder / "images.npy", mmap_mode="c")  # "c": torch wants memory it may write; nobody does
     return Cached(images, np.load(folder / "state.npy") == GOOD, bad, index["checksum"])
 
@@ -87,21 +92,25 @@ def _make(
     folder: Path,
     names: Sequence[str],
     files: Files,
-    size: tuple[int, int],
-    crop_pct: float | None,
+    form: dict[str, Any],
+    on_bad: Literal["fail", "skip"],
     workers: int,
     watch: Callable[[int], None],
 ) -> None:
-    images, state = _arrays(folder, len(names), size)
-    todo = np.flatnonzero(state != GOOD)  # bad ones are tried again: their reasons are not kept before the end
+    images, state = _arrays(folder, (len(names), form["channels"], *form["size"]))
+    todo = np.flatnonzero(state != GOOD)  # bad ones are tried again: a package that they need may have been installed
+    chunks = [todo[start : start + CHUNK].tolist() for start in range(0, len(todo), CHUNK)]
     bad: dict[str, str] = {}
     done, saved = len(names) - len(todo), time.monotonic()
-    shares = [part.tolist() for part in np.array_split(todo, workers)]
-    for report in _decode(folder, names, files, size, crop_pct, shares):
-        wrong = {int(place): reason for place, reason in report["bad"].items()}
-        state[report["done"]] = [BAD if place in wrong else GOOD for place in report["done"]]
+    finished, hashed, checksum = set[int](), 0, hashlib.blake2b(digest_size=32)
+    for number, wrong in _decode(folder, names, files, form, workers, chunks):
+        state[chunks[number]] = [BAD if place in wrong else GOOD for place in chunks[number]]
         bad |= {names[place]: reason for place, reason in wrong.items()}
-        done += len(report["done"])
+        done += len(chunks[number])
+        finished.add(number)
+        while hashed in finished:  # in the order of the images, while others are decoded
+            checksum.update(images[chunks[hashed - 1][-1] + 1 if hashed else 0 : chunks[hashed][-1] + 1].data)
+            hashed += 1
         if time.monotonic() - saved >= CHECKPOINT_SECONDS:
             images.flush()  # pixels before the state that vouches for them
             state.flush()
@@ -109,35 +118,49 @@ def _make(
         watch(done)
     images.flush()
     state.flush()
-    checksum = hashlib.blake2b(images.data, digest_size=32)
+    checksum.update(images[chunks[-1][-1] + 1 if chunks else 0 :].data)
     checksum.update(state.data)
     write_atomic(folder / "bad.json", to_json(dict(sorted(bad.items()))))
-    index = {"version": VERSION, "n": len(names), "checksum": checksum.hexdigest()}
-    write_atomic(folder / "index.json", to_json(index))
+    if not bad or on_bad == "skip":
+        index = {"version": VERSION, "n": len(names), "checksum": checksum.hexdigest()}
+        write_atomic(folder / "index.json", to_json(index))
 
 
 def _decode(
-    folder: Path,
-    names: Sequence[str],
-    files: Files,
-    size: tuple[int, int],
-    crop_pct: float | None,
-    shares: list[list[int]],
-) -> Iterator[dict[str, Any]]:
-    """Reports of processes that decode a share each. Processes, since Pillow holds the interpreter while it decodes;
-    of a module of their own, so that a user's script needs no guard against being imported by them."""
-    reports: Queue[dict[str, Any] | None] = Queue()
+    folder: Path, names: Sequence[str], files: Files, form: dict[str, Any], workers: int, chunks: list[list[int]]
+) -> Iterator[tuple[int, dict[int, str]]]:
+    """The number of every chunk that is decoded, and what was wrong with its images, as processes finish them.
+
+    Processes, since Pillow holds the interpreter while it decodes; of a module of their own, so that a user's script
+    needs no guard against being imported by them. Each has two chunks, so that it never waits for the next.
+    """
+    reports: Queue[tuple[subprocess.Popen[str], dict[str, Any] | None]] = Queue()
+    waiting = iter(enumerate(chunks))
 
     def listen(process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            reports.put(json.loads(line))
-        reports.put(None)
+            reports.put((process, json.loads(line)))
+        reports.put((process, None))
 
+    def tell(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # one that has died is found below
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+
+    def give(process: subprocess.Popen[str]) -> None:
+        number, places = next(waiting, (None, []))
+        tell(process, {"number": number, "images": [(place, names[place]) for place in places]})
+
+    task = {
+        "array": str(folder / "images.npy"), "form": form,
+        "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
+    }  # fmt: skip
     processes: list[subprocess.Popen[str]] = []
     listeners: list[threading.Thread] = []
     try:
-        for _ in shares:  # all start before one is given its task
+        for _ in range(workers):
             process = subprocess.Popen(
                 [sys.executable, "-m", "sitar.images.worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": _path()},
@@ -145,22 +168,20 @@ def _decode(
             processes.append(process)
             listeners.append(threading.Thread(target=listen, args=(process,), daemon=True))
             listeners[-1].start()
-        for process, share in zip(processes, shares, strict=True):
-            task = {
-                "array": str(folder / "images.npy"), "size": size, "crop_pct": crop_pct,
-                "places": share, "names": [names[i] for i in share],
-                "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
-            }  # fmt: skip
-            assert process.stdin is not None
-            with suppress(BrokenPipeError), process.stdin:  # one that has died is found below
-                process.stdin.write(json.dumps(task))
+        for process in processes:
+            tell(process, task)
+        for process in [*processes, *processes]:
+            give(process)
         running = len(processes)
         while running:
-            report = reports.get()
+            process, report = reports.get()
             if report is None:
                 running -= 1
+            elif "error" in report:
+                raise DataError(report["error"])
             else:
-                yield report
+                give(process)
+                yield report["number"], {int(place): reason for place, reason in report["bad"].items()}
         if any(process.wait() for process in processes):
             raise DataError("A process that decodes images has died: too little memory? The same command continues.")
     finally:
@@ -168,7 +189,10 @@ def _decode(
             process.kill()
             process.wait()
             listener.join()
+            assert process.stdin is not None
             assert process.stdout is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             process.stdout.close()
 
 
@@ -182,18 +206,18 @@ def _path() -> str:
     return os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def _arrays(folder: Path, n: int, size: tuple[int, int]) -> tuple[np.memmap, np.memmap]:
+def _arrays(folder: Path, shape: tuple[int, ...]) -> tuple[np.memmap, np.memmap]:
     """Images and state: those that a killed preparation has left, or new ones."""
     images, state = folder / "images.npy", folder / "state.npy"
     if state.is_file():
         try:
             found = open_memmap(images, mode="r+"), open_memmap(state, mode="r+")
-            if found[0].shape == (n, 3, *size) and found[1].shape == (n,):
+            if found[0].shape == shape and found[1].shape == shape[:1]:
                 return found
         except (ValueError, OSError):
             state.unlink()  # cut while it was made: nothing to continue
-    made = open_memmap(images, mode="w+", dtype=np.uint8, shape=(n, 3, *size))
-    return made, open_memmap(state, mode="w+", dtype=np.uint8, shape=(n,))
+    made = open_memmap(images, mode="w+", dtype=np.uint8, shape=shape)
+    return made, open_memmap(state, mode="w+", dtype=np.uint8, shape=shape[:1])
 
 
 @contextmanager

@@ -6,37 +6,76 @@ import io
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from sitar.errors import SitarError
+from sitar.images.bits import BadImageError, to_uint8
+from sitar.images.dicom import is_dicom, read_dicom
+from sitar.images.stack import is_tiff, read_stack
 
 ORIENTATION = 0x0112  # EXIF: how the camera was held
 MAX_PIXELS = 100_000_000  # of a file, before it is decoded: more is a mistake or an attack
 
 
-class BadImageError(ValueError):
-    """An image file that cannot be used; the message says why."""
+def decode(data: bytes, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3) -> NDArray[np.uint8]:
+    """Pixels (channels, height, width) of an image file, turned upright and resized.
 
-
-def decode(data: bytes, size: tuple[int, int], crop_pct: float | None = None) -> NDArray[np.uint8]:
-    """RGB pixels (3, height, width) of an image file, turned upright and resized.
-
-    Without `crop_pct` the whole image is stretched to `size`. With it the aspect ratio is kept: the sides are scaled
-    until they cover `size / crop_pct`, and the centre is cut out.
+    Three channels are RGB and one is gray, whatever the file has; any other number must be that of the file. Without
+    `crop_pct` the whole image is stretched to `size`. With it the aspect ratio is kept: the sides are scaled until
+    they cover `size / crop_pct`, and the centre is cut out.
     """
     if not data:
         raise BadImageError("the file is empty")
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise BadImageError(f"{image.width}x{image.height} pixels are more than {MAX_PIXELS:,}")
-            if image.getexif().get(ORIENTATION, 1) != 1:
-                image = ImageOps.exif_transpose(image)  # noqa: PLW2901  (copies, so only where it must)
-            rgb = to_rgb(image)
-            fitted = _stretched(rgb, size) if crop_pct is None else _cropped(rgb, size, crop_pct)
-            return np.asarray(fitted).transpose(2, 0, 1)
-    except BadImageError:
+        planes = _planes(data, channels)
+        fitted = [_stretched(p, size) if crop_pct is None else _cropped(p, size, crop_pct) for p in planes]
+        return _pixels(fitted[0]) if len(fitted) == 1 else np.concatenate([_pixels(plane) for plane in fitted])
+    except (BadImageError, SitarError):
         raise
-    except Exception as error:  # what Pillow raises for a damaged file is not specified
-        raise BadImageError(f"{type(error).__name__}: {error}") from error
+    except UnidentifiedImageError as error:
+        raise BadImageError("no image, or of a kind that is not known") from error
+    except Exception as error:  # what Pillow and others raise for a damaged file is not specified
+        raise BadImageError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _planes(data: bytes, channels: int) -> list[Image.Image]:
+    """Images that together have the channels: one of all of them, or one each."""
+    if is_dicom(data):
+        image = read_dicom(data, MAX_PIXELS)
+    elif is_tiff(data) and (channels not in (1, 3) or not _is_photo(data)):
+        return read_stack(data, channels, MAX_PIXELS)
+    else:
+        image = _upright(data)
+    if channels == 3:
+        return [to_rgb(image)]
+    if channels == 1:
+        return [to_rgb(image).convert("L")]
+    if len(image.getbands()) != channels:
+        raise BadImageError(f"{len(image.getbands())} channels, not the {channels} of data.channels")
+    return list(image.split())
+
+
+def _upright(data: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(data))
+    if image.width * image.height > MAX_PIXELS:
+        raise BadImageError(f"{image.width}x{image.height} pixels are more than {MAX_PIXELS:,}")
+    if image.getexif().get(ORIENTATION, 1) != 1:
+        return ImageOps.exif_transpose(image)  # copies, so only where it must
+    return image
+
+
+def _is_photo(data: bytes) -> bool:
+    """Whether Pillow sees all there is in a TIFF file: one page of at most four channels."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return getattr(image, "n_frames", 1) == 1
+    except UnidentifiedImageError:
+        return False
+
+
+def _pixels(image: Image.Image) -> NDArray[np.uint8]:
+    pixels = np.asarray(image)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
 def _stretched(image: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -57,11 +96,11 @@ def _cropped(image: Image.Image, size: tuple[int, int], crop_pct: float) -> Imag
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Eight bits a channel, three channels: alpha over black, sixteen bits scaled by their largest possible value."""
+    """Eight bits a channel, three channels: alpha over black, more bits scaled as `to_uint8` says."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
-    if image.mode in ("I;16", "I;16L", "I;16B", "I;16N"):
-        return Image.fromarray((np.asarray(image).astype(np.float32) / 257).round().astype(np.uint8)).convert("RGB")
+    if image.mode[0] in "IF":  # sixteen and thirty-two bits, which Pillow would cut off at 255
+        return Image.fromarray(to_uint8(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from sitar.errors import DataError
 
-IMAGES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".ppm", ".pgm")
+IMAGES = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".png", ".tif", ".tiff", ".bmp", ".webp", ".avif", ".gif", ".ppm", ".pgm",
+    ".dcm", ".dicom",
+)  # fmt: skip
 
 
 def check_root(root: str | None, name: str, layout: str) -> Path:

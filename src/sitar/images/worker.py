@@ -1,7 +1,7 @@
-"""A process that decodes a share of the images: `python -m sitar.images.worker`, its task as JSON on standard input.
+"""A process that decodes images: `python -m sitar.images.worker`, told what to do on standard input, in lines of JSON.
 
-It writes pixels into the array that all share, and prints a line of JSON for every few images: which, and what was
-wrong.
+The first line is the task, each other one a chunk of images, the last one a chunk without a number. It writes pixels
+into the array that all share, and answers every chunk with a line: what was wrong with its images.
 """
 
 from __future__ import annotations
@@ -13,27 +13,38 @@ from typing import Any
 
 from numpy.lib.format import open_memmap
 
-from sitar.images.decode import BadImageError, decode
+from sitar.errors import SitarError
+from sitar.images.bits import BadImageError
+from sitar.images.decode import decode
 from sitar.images.files import Files
-
-REPORT = 64  # images a line
 
 
 def work(task: dict[str, Any]) -> None:
     files = Files(map(Path, task["folders"]), map(Path, task["archives"]))
-    images, size = open_memmap(task["array"], mode="r+"), (task["size"][0], task["size"][1])
-    places, names = task["places"], task["names"]
-    for start in range(0, len(places), REPORT):
-        bad = {}
-        for place, name in zip(places[start : start + REPORT], names[start : start + REPORT], strict=True):
+    images = open_memmap(task["array"], mode="r+")
+    for line in sys.stdin:
+        chunk, bad = json.loads(line), {}
+        if chunk["number"] is None:
+            return
+        for place, name in chunk["images"]:
             try:
-                images[place] = decode(files.read(name), size, task["crop_pct"])
-            except FileNotFoundError:
-                bad[place] = "there is no such file"
+                images[place] = decode(_read(files, name), **task["form"])
             except BadImageError as error:
                 bad[place] = str(error)
-        print(json.dumps({"done": places[start : start + REPORT], "bad": bad}), flush=True)
+            except SitarError as error:  # what no other image could do better
+                print(json.dumps({"error": str(error)}), flush=True)
+                return
+        print(json.dumps({"number": chunk["number"], "bad": bad}), flush=True)
+
+
+def _read(files: Files, name: str) -> bytes:
+    try:
+        return files.read(name)
+    except FileNotFoundError as error:
+        raise BadImageError("there is no such file") from error
+    except Exception as error:  # of the disk, or of a damaged archive
+        raise BadImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 if __name__ == "__main__":
-    work(json.load(sys.stdin))
+    work(json.loads(sys.stdin.readline()))
