@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class BadImageError(ValueError):
@@ -17,6 +18,8 @@ def to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
 
     Pillow gives sixteen bits as 32-bit integers sometimes, so these are sixteen bits where they fit.
     """
+    import numpy as np
+
     if values.dtype == np.uint8:
         return values
     if values.dtype.kind == "b":

@@ -103,7 +103,7 @@ def _make(
     bad: dict[str, str] = {}
     done, saved = len(names) - len(todo), time.monotonic()
     finished, hashed, checksum = set[int](), 0, hashlib.blake2b(digest_size=32)
-    for number, wrong in _decode(folder, names, files, form, workers, chunks):
+    for number, wrong in _decode(folder, images.offset, names, files, form, workers, chunks):
         state[chunks[number]] = [BAD if place in wrong else GOOD for place in chunks[number]]
         bad |= {names[place]: reason for place, reason in wrong.items()}
         done += len(chunks[number])
@@ -127,7 +127,13 @@ def _make(
 
 
 def _decode(
-    folder: Path, names: Sequence[str], files: Files, form: dict[str, Any], workers: int, chunks: list[list[int]]
+    folder: Path,
+    offset: int,
+    names: Sequence[str],
+    files: Files,
+    form: dict[str, Any],
+    workers: int,
+    chunks: list[list[int]],
 ) -> Iterator[tuple[int, dict[int, str]]]:
     """The number of every chunk that is decoded, and what was wrong with its images, as processes finish them.
 
@@ -154,7 +160,7 @@ def _decode(
         tell(process, {"number": number, "images": [(place, names[place]) for place in places]})
 
     task = {
-        "array": str(folder / "images.npy"), "form": form,
+        "array": str(folder / "images.npy"), "offset": offset, "form": form,
         "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
     }  # fmt: skip
     processes: list[subprocess.Popen[str]] = []

@@ -1,11 +1,14 @@
-"""From the bytes of an image file to uint8 pixels of one size."""
+"""From the bytes of an image file to uint8 pixels of one size.
+
+NumPy is imported only where Pillow cannot help: for ordinary images, processes that decode start in half the time
+without it.
+"""
 
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sitar.errors import SitarError
@@ -16,9 +19,20 @@ from sitar.images.stack import is_tiff, read_stack
 ORIENTATION = 0x0112  # EXIF: how the camera was held
 MAX_PIXELS = 100_000_000  # of a file, before it is decoded: more is a mistake or an attack
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 def decode(data: bytes, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3) -> NDArray[np.uint8]:
-    """Pixels (channels, height, width) of an image file, turned upright and resized.
+    """Pixels (channels, height, width) of an image file, as `decode_bytes` makes them."""
+    import numpy as np
+
+    return np.frombuffer(decode_bytes(data, size, crop_pct, channels), np.uint8).reshape(channels, *size)
+
+
+def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3) -> bytes:
+    """Pixels of an image file, turned upright and resized, one channel after the other.
 
     Three channels are RGB and one is gray, whatever the file has; any other number must be that of the file. Without
     `crop_pct` the whole image is stretched to `size`. With it the aspect ratio is kept: the sides are scaled until
@@ -29,7 +43,7 @@ def decode(data: bytes, size: tuple[int, int], crop_pct: float | None = None, ch
     try:
         planes = _planes(data, channels)
         fitted = [_stretched(p, size) if crop_pct is None else _cropped(p, size, crop_pct) for p in planes]
-        return _pixels(fitted[0]) if len(fitted) == 1 else np.concatenate([_pixels(plane) for plane in fitted])
+        return b"".join([channel for plane in fitted for channel in _channels(plane)])
     except (BadImageError, SitarError):
         raise
     except UnidentifiedImageError as error:
@@ -73,9 +87,9 @@ def _is_photo(data: bytes) -> bool:
         return False
 
 
-def _pixels(image: Image.Image) -> NDArray[np.uint8]:
-    pixels = np.asarray(image)
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+def _channels(image: Image.Image) -> list[bytes]:
+    pixels, n = image.tobytes(), len(image.getbands())
+    return [pixels] if n == 1 else [pixels[channel::n] for channel in range(n)]
 
 
 def _stretched(image: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -100,6 +114,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode[0] in "IF":  # sixteen and thirty-two bits, which Pillow would cut off at 255
+        import numpy as np
+
         return Image.fromarray(to_uint8(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         rgba = image.convert("RGBA")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from sitar.errors import DataError
 from sitar.images.bits import BadImageError, to_uint8
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def is_dicom(data: bytes) -> bool:
@@ -41,12 +43,14 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
             return Image.fromarray(to_uint8(apply_color_lut(pixels, file)))
         if pixels.ndim == 3:
             return Image.fromarray(to_uint8(pixels))
-        gray = _windowed(apply_modality_lut(pixels, file).astype(np.float64), file)
+        gray = _windowed(apply_modality_lut(pixels, file).astype("float64"), file)
     return Image.fromarray(255 - gray if kind == "MONOCHROME1" else gray)
 
 
 def _windowed(values: NDArray[np.float64], file: Any) -> NDArray[np.uint8]:
     """Zero to 255 over the window (DICOM PS3.3, C.11.2.1.2.1)."""
+    import numpy as np
+
     center, width = (_first(file.get(name)) for name in ("WindowCenter", "WindowWidth"))
     if center is None or width is None:
         low, high = values.min(), values.max()

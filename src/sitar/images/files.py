@@ -85,8 +85,11 @@ class Files:
             return archive.read(member)
         for folder in self.folders:
             try:
-                with open(os.path.join(folder, name), "rb", buffering=0) as file:
-                    return file.read()
+                file = os.open(os.path.join(folder, name), os.O_RDONLY)
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            try:
+                return os.read(file, os.fstat(file).st_size)
+            finally:
+                os.close(file)
         raise FileNotFoundError(name)

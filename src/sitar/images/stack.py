@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 
-import numpy as np
 from PIL import Image
 
 from sitar.errors import DataError
@@ -20,6 +19,8 @@ def is_tiff(data: bytes) -> bool:
 
 def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]:
     """A gray image for each channel. Of several series (a pyramid, a thumbnail) the first counts."""
+    import numpy as np
+
     try:
         from tifffile import TiffFile
     except ImportError as error:

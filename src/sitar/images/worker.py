@@ -7,31 +7,31 @@ into the array that all share, and answers every chunk with a line: what was wro
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from numpy.lib.format import open_memmap
-
 from sitar.errors import SitarError
 from sitar.images.bits import BadImageError
-from sitar.images.decode import decode
+from sitar.images.decode import decode_bytes
 from sitar.images.files import Files
 
 
 def work(task: dict[str, Any]) -> None:
     files = Files(map(Path, task["folders"]), map(Path, task["archives"]))
-    images = open_memmap(task["array"], mode="r+")
+    array = os.open(task["array"], os.O_WRONLY)
     for line in sys.stdin:
         chunk, bad = json.loads(line), {}
         if chunk["number"] is None:
             return
         for place, name in chunk["images"]:
             try:
-                images[place] = decode(_read(files, name), **task["form"])
+                pixels = decode_bytes(_read(files, name), **task["form"])
+                os.pwrite(array, pixels, task["offset"] + place * len(pixels))
             except BadImageError as error:
                 bad[place] = str(error)
-            except SitarError as error:  # what no other image could do better
+            except (SitarError, OSError) as error:  # a missing package, a full disk: no other image could do better
                 print(json.dumps({"error": str(error)}), flush=True)
                 return
         print(json.dumps({"number": chunk["number"], "bad": bad}), flush=True)
