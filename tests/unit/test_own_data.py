@@ -77,6 +77,32 @@ def test_a_folder_with_splits(tmp_path: Path) -> None:
     assert sides(index) == {"test": {"a": 3, "b": 3}, "train": {"a": 10, "b": 10}, "val": {"a": 2, "b": 2}}
 
 
+def test_files_that_are_no_images_are_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = Folder.index(FolderConfig(root=str(folder)))
+    assert caplog.text == ""
+    for name in ("cat/1.heic", "cat/2.HEIC", "dog/notes.txt", "dog/scan", "cat/.1.png", ".trash/3.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    after = Folder.index(FolderConfig(root=str(folder)))
+    assert (after.files == before.files).all()  # hidden files are none
+    assert "4 files are left out" in caplog.text
+    assert ".heic (2), .txt (1), no ending (1)" in caplog.text
+
+
+def test_links_are_followed_once(folder: Path, tmp_path: Path) -> None:
+    """People link classes into place from another disk; a link back up would be followed forever."""
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("cat", "dog"):
+        (linked / name).symlink_to(folder / name)
+    (folder / "cat" / "up").symlink_to(folder)
+    assert (
+        Folder.index(FolderConfig(root=str(linked))).files == Folder.index(FolderConfig(root=str(folder))).files
+    ).all()
+    data = load_data(FolderConfig(root=str(linked), image_size=8))
+    assert len(data.train) == 42
+
+
 @pytest.mark.parametrize(
     ("files", "reason"),
     [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
+from pathlib import PurePosixPath
 from typing import Literal
 
 from sitar.data.image_data import ImageConfig, ImageDataset
@@ -9,8 +12,10 @@ from sitar.data.index import Index, names
 from sitar.data.own import Column, Columns, own_index
 from sitar.data.splitting import WORDS, SplitConfig
 from sitar.errors import DataError
-from sitar.images.files import Files
+from sitar.images.files import Files, is_image
 from sitar.registry import DATASETS
+
+logger = logging.getLogger(__name__)
 
 
 class FolderConfig(ImageConfig, SplitConfig):
@@ -25,7 +30,9 @@ class Folder(ImageDataset):
 
     @classmethod
     def index(cls, config: FolderConfig) -> Index:
-        found = cls.files(config).names()
+        everything = cls.files(config).all_names()
+        found = [name for name in everything if is_image(name)]
+        _warn_of_others([name for name in everything if not is_image(name)])
         if not found:
             raise DataError(f"{config.root!r} has no images below it. Expected {cls.layout}.")
         parts = [name.split("/") for name in found]
@@ -42,3 +49,11 @@ class Folder(ImageDataset):
     @classmethod
     def files(cls, config: FolderConfig) -> Files:
         return Files([cls.root(config)])
+
+
+def _warn_of_others(names: list[str]) -> None:
+    """Say which files are no images by their names, so that none is missed."""
+    if names:
+        kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in names)
+        listed = ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(5))
+        logger.warning("%d files are left out, as their names are not those of images: %s.", len(names), listed)

@@ -16,6 +16,11 @@ IMAGES = (
 )  # fmt: skip
 
 
+def is_image(name: str) -> bool:
+    """By the end of its name."""
+    return name.lower().endswith(IMAGES)
+
+
 def check_root(root: str | None, name: str, layout: str) -> Path:
     """The folder of a dataset, or an error that says what should lie in it."""
     if root is None:
@@ -59,11 +64,16 @@ class Files:
 
     def names(self) -> list[str]:
         """Every image there is, by its name below the folder or within the archive, sorted."""
-        found = {name for name in self.members if name.lower().endswith(IMAGES)}
+        return [name for name in self.all_names() if is_image(name)]
+
+    def all_names(self) -> list[str]:
+        """Every file there is; hidden ones are none, as editors and systems leave them beside images."""
+        found = {name for name in self.members if not name.endswith("/") and not _is_hidden(name)}
         for folder in self.folders:
-            found |= {
-                path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.name.lower().endswith(IMAGES)
-            }
+            for place, folders, files in os.walk(folder, followlinks=True):
+                folders[:] = [name for name in folders if not name.startswith(".") and not _leads_up(place, name)]
+                inner = os.path.relpath(place, folder)
+                found |= {name if inner == "." else f"{inner}/{name}" for name in files if not name.startswith(".")}
         return sorted(found)
 
     def stamp(self, name: str) -> str:
@@ -93,3 +103,13 @@ class Files:
             finally:
                 os.close(file)
         raise FileNotFoundError(name)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _leads_up(place: str, name: str) -> bool:
+    """Whether a folder is a link to one that it lies in, which a walk would follow forever."""
+    path = os.path.join(place, name)
+    return os.path.islink(path) and f"{os.path.realpath(place)}/".startswith(f"{os.path.realpath(path)}/")
