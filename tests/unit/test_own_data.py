@@ -153,6 +153,7 @@ def test_a_table_with_everything(tmp_path: Path) -> None:
     index = Table.index(config)
     assert index.classes == ("healthy", "ill")
     assert index.group_names[1] == "label=0,scanner=1"
+    assert index.legend() == "label 0: healthy, 1: ill; scanner 0: new, 1: old"
     assert index.majority == {(0, 0), (1, 1)}  # healthy on the new scanner, ill on the old one
     by = np.array([row["patient_id"] for row in rows])
     check_leakage(index.split, by, "patient_id")

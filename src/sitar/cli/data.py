@@ -41,7 +41,8 @@ def list_(as_json: Json = False) -> None:
 def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
     """Count the groups of every split, from the metadata alone, beside the paper's. Exits with 1 where they differ."""
     dataset, config = _dataset(name, root, set_)
-    counts, published = dataset.index(config).counts(), dataset.published(config)
+    index, published = dataset.index(config), dataset.published(config)
+    counts = index.counts()
     agrees = None if published is None else counts == published
     if as_json:
         print_json({"counts": counts, "paper": published, "agrees": agrees})
@@ -51,7 +52,7 @@ def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False
         for split, found in counts.items():
             paper = (published or {}).get(split, {})
             rows.append([split, *(f"{found[g]:,}" + (f" ({paper[g]:,})" if g in paper else "") for g in groups)])
-        note = "The paper's counts in brackets." if published else "The paper prints no counts for these settings."
+        note = "The paper's counts in brackets." if published else index.legend()
         print_table(Table(f"{dataset.title}, samples of each group", ["split", *groups], rows, note))
     if agrees is False:
         raise typer.Exit(1)

@@ -53,6 +53,13 @@ class Index:
         cells = [(label, value) for label in range(len(self.classes)) for value in range(len(self.attribute_values))]
         return tuple(f"label={label},{self.attribute_name}={value}" for label, value in cells)
 
+    def legend(self) -> str:
+        """What the numbers in the names of groups stand for."""
+        if self.attribute is None:
+            return ""
+        named = (("label", self.classes), (self.attribute_name, self.attribute_values))
+        return "; ".join(f"{name} " + ", ".join(f"{i}: {v}" for i, v in enumerate(values)) for name, values in named)
+
     def in_majority(self) -> NDArray[np.bool_]:
         """Which samples follow the shortcut; all of them where there is no attribute."""
         if self.attribute is None:
