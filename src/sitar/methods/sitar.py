@@ -77,9 +77,7 @@ class SITAR(Method):
         self.vae = build_vae(model, task)
         self.classifier = build_classifier(model, task)
         if config.vae == "factor":
-            self.discriminator = Discriminator(
-                model.latent_dim, config.discriminator_hidden, config.discriminator_layers
-            )
+            self.discriminator = Discriminator(model.axes, config.discriminator_hidden, config.discriminator_layers)
         self.register_buffer("class_weight", balanced_weights(task) if config.class_weight else None)
         self.register_buffer("beta", torch.tensor(config.beta))
 
@@ -97,9 +95,10 @@ class SITAR(Method):
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Lines 5 to 13 of Algorithm 1."""
-        mu, log_var = self.vae.encode(batch.x)
+        features = self.vae.backbone(batch.x)
+        mu, log_var = self.vae.posterior(features)
         z = reparameterise(mu, log_var)
-        error = reconstruction(self.vae.decode(z), batch.x)
+        error = reconstruction(self.vae.decode(z), self.vae.target(features))
         divergence = self.divergence(z, mu, log_var)
         weight = None if self.class_weight is None else self.class_weight[batch.y]
         correlation = label_correlation(mu.detach(), batch.y, self.num_classes, weight)
