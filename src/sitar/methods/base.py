@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
@@ -92,12 +93,37 @@ class Method(nn.Module):
         raise NotImplementedError
 
 
-class NetworkMethod(Method):
+class WeightedConfig(Config):
+    """Of a method that minimises a cross-entropy."""
+
+    class_weight: Literal["balanced"] | None = Field(
+        default=None, description="balanced: every class counts the same, however many samples it has"
+    )
+
+
+class WeightedMethod(Method):
+    """A method whose cross-entropy may weigh classes; else `class_weight` is None, and not in the state dict."""
+
+    class_weight: Tensor | None
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        balanced = (
+            isinstance(config, WeightedConfig) and config.class_weight is not None
+        )  # not every one has the setting
+        self.register_buffer("class_weight", balanced_weights(task) if balanced else None)
+
+    def sample_weight(self, y: Tensor) -> Tensor | None:
+        """The weight of each sample's class; None where all count the same."""
+        return None if self.class_weight is None else self.class_weight[y]
+
+
+class NetworkMethod(WeightedMethod):
     """A plain network trained in one phase: a subclass says by which loss."""
 
     def __init__(self, config: Any, model: ModelConfig, task: Task) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, task)
         self.network = build_network(model, task)
 
     def phases(self) -> Iterator[Phase]:

@@ -9,13 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.losses import cross_entropy
-from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase
+from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase, WeightedConfig
 
 
-class LastLayerConfig(Config):
+class LastLayerConfig(WeightedConfig):
     held_out: float = Field(default=0.2, gt=0, lt=1, description="share of the training split kept for the last layer")
 
 
@@ -34,7 +34,7 @@ class LastLayerMethod(NetworkMethod):
         yield FitPhase("last layer", self.refit)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        return {"loss": cross_entropy(self.logits(batch.x), batch.y)}
+        return {"loss": cross_entropy(self.logits(batch.x), batch.y, self.class_weight)}
 
     def refit(self, split: TrainSplit) -> None:
         index = self.held_out.nonzero().squeeze(1)
