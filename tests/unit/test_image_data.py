@@ -116,7 +116,7 @@ def test_bar_from_made_up_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (root / "train" / "swimming_1.png").write_bytes(png(photo(1)))
     with pytest.raises(DataError, match=r"1 files are of no class of BAR, such as 'train/swimming_1\.png'"):
         BAR.index(BARConfig(root=str(root)))
-    with pytest.raises(DataError, match="no files of BAR.*sitar data prepare bar"):
+    with pytest.raises(DataError, match=r"no files of BAR.*sitar data prepare bar"):
         BAR.index(BARConfig(root=str(tmp_path / "cache")))
 
 

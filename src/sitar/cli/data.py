@@ -46,7 +46,7 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
-    """Count the groups of every split, from the metadata alone, beside the published. Exits with 1 where they differ."""
+    """Count the groups of every split, from the metadata alone, beside published ones. Exits with 1 if they differ."""
     dataset, config = _dataset(name, root, set_)
     counts = dataset.index(config).counts()
     counts = {split: groups | {"total": sum(groups.values())} for split, groups in counts.items()}
@@ -55,14 +55,14 @@ def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False
     if as_json:
         print_json({"layout": layout, "counts": counts, "paper": published, "agrees": agrees})
     else:
-        groups = list(next(iter(counts.values())))
         rows = []
-        for split, found in counts.items():
-            paper = (published or {}).get(split, {})
-            rows.append([split, *(f"{found[g]:,}" + (f" ({paper[g]:,})" if g in paper else "") for g in groups)])
+        for group in next(iter(counts.values())):
+            paper = {split: groups[group] for split, groups in (published or {}).items() if group in groups}
+            cells = [f"{counts[s][group]:,}" + (f" ({paper[s]:,})" if s in paper else "") for s in counts]
+            rows.append([group, *cells])
         note = "Published counts in brackets." if published else "No counts are published for these settings."
         title = f"{dataset.title}, samples of each group" + (f" (layout: {layout})" if layout else "")
-        print_table(Table(title, ["split", *groups], rows, note))
+        print_table(Table(title, ["group", *counts], rows, note))
     if agrees is False:
         raise typer.Exit(1)
 

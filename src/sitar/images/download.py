@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gzip
 import hashlib
 import http.client
 import os
@@ -69,9 +70,11 @@ def unpack(archive: Path, folder: Path) -> None:
     """The files of a .tar.gz below `folder`, all of them or none; nothing is written outside, links are refused."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as scratch:
         try:
-            with tarfile.open(archive, "r:gz") as tar:
+            with gzip.open(archive) as content, tarfile.open(archive, fileobj=content) as tar:
                 for member in tar:
                     _extract(tar, member, Path(scratch))
+                while content.read(CHUNK):  # gzip verifies its checksum at the end, which tar does not reach
+                    pass
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
                 raise

@@ -99,6 +99,7 @@ def _open(path: Path) -> Any:
             f'Parquet files need pyarrow, which cannot be imported ({error}). Run `pip install "sitar[parquet]"`.'
         ) from error
     try:
-        return pyarrow.parquet.ParquetFile(path)
+        # mapped and without read-ahead: a row group would else be in memory as a whole
+        return pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{str(path)!r} is no Parquet file, or was cut ({error}). Bring it again.") from error
