@@ -3,6 +3,7 @@
 from sitar.config import Config
 from sitar.data import (  # noqa: F401  (register themselves)
     bar,
+    camelyon17,
     celeba,
     color_mnist,
     features,

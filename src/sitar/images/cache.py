@@ -150,6 +150,7 @@ def _decode(
                 "array": str(folder / "images.npy"), "size": size, "crop_pct": crop_pct,
                 "places": share, "names": [names[i] for i in share],
                 "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
+                "shards": {name: str(shard.path) for name, shard in files.shards.items()},
             }  # fmt: skip
             assert process.stdin is not None
             with suppress(BrokenPipeError), process.stdin:  # one that has died is found below

@@ -20,7 +20,8 @@ REPORT = 64  # images a line
 
 
 def work(task: dict[str, Any]) -> None:
-    files = Files(map(Path, task["folders"]), map(Path, task["archives"]))
+    shards = {name: Path(path) for name, path in task["shards"].items()}
+    files = Files(map(Path, task["folders"]), map(Path, task["archives"]), shards)
     images, size = open_memmap(task["array"], mode="r+"), (task["size"][0], task["size"][1])
     places, names = task["places"], task["names"]
     for start in range(0, len(places), REPORT):
