@@ -2,6 +2,7 @@
 
 A table is data (reproduce/NAME.yaml): rows of presets, columns of settings, seeds, and the paper's values beside them.
 A row may have seeds of its own, or be taken from the record of another table (`from: [NAME, row]`).
+`--set data.root=DIR` says where files are on this machine, for every run; it is not part of the record.
 Runs that are finished are kept, stopped ones continue. The record (reproduce/records/NAME.json) is what the table
 (docs/results/NAME.md) is made of, so that it can be made again without a GPU: `--table` does only that.
 """
@@ -56,25 +57,25 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def work(job: dict[str, Any], out: Path, device: str) -> str:
-    """One run, in a process of its own."""
+def work(job: dict[str, Any], out: Path, device: str, here: list[str]) -> str:
+    """One run, in a process of its own. `here` are settings of this machine."""
     import torch
 
     import sitar
 
     torch.set_num_threads(1)
     sitar.train(
-        job["preset"], overrides=job["overrides"], seed=job["seed"], out=out / job["folder"],
+        job["preset"], overrides=[*job["overrides"], *here], seed=job["seed"], out=out / job["folder"],
         device=device, resume=True, progress=False,
     )  # fmt: skip
     return job["folder"]
 
 
-def run_all(name: str, out: Path, device: str, workers: int) -> None:
+def run_all(name: str, out: Path, device: str, workers: int, here: list[str]) -> None:
     """Every run of a table, `workers` at a time; what fails is named at the end."""
     failed = []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # CUDA cannot start after a fork
-        futures = {pool.submit(work, job, out, device): job for job in jobs(load_table(name))}
+        futures = {pool.submit(work, job, out, device, here): job for job in jobs(load_table(name))}
         for done, future in enumerate(as_completed(futures), 1):
             error = future.exception()
             print(f"{done}/{len(futures)} {futures[future]['folder']}", f"FAILED: {error}" if error else "", flush=True)
@@ -214,11 +215,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that run side by side")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/reproduce/NAME)")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", action="append", default=[], dest="here", help="a setting such as data.root=DIR")
     parser.add_argument("--table", action="store_true", help="only make the table again from the record")
     options = parser.parse_args()
     out = options.out or Path("runs", "reproduce", options.name)
     if not options.table:
-        run_all(options.name, out, options.device, options.workers)
+        run_all(options.name, out, options.device, options.workers, options.here)
         collect(options.name, out)
     page = HERE.parent / "docs" / "results" / f"{options.name}.md"
     page.parent.mkdir(parents=True, exist_ok=True)

@@ -58,6 +58,14 @@ class Index:
             follows[label, value] = True
         return follows[self.label, self.attribute]
 
+    @property
+    def environment(self) -> NDArray[np.int64]:
+        """What IRM and V-REx compare: who follows the shortcut and who does not; where no pair is said to follow it,
+        the values of the attribute."""
+        if self.attribute is not None and not self.majority:
+            return self.attribute
+        return (~self.in_majority()).astype(np.int64)
+
     def counts(self) -> dict[str, dict[str, int]]:
         """How many samples each split has of each group, or of each class where there are no groups."""
         cell, names = (self.label, self.classes) if self.group is None else (self.group, self.group_names)
@@ -76,8 +84,7 @@ class Index:
         train = np.flatnonzero(self.split == "train")
         groups = share = None
         if self.group is not None:
-            environment = (~self.in_majority()).astype(np.int64)
-            groups = TrainGroups(torch.from_numpy(self.group[train]), torch.from_numpy(environment[train]))
+            groups = TrainGroups(torch.from_numpy(self.group[train]), torch.from_numpy(self.environment[train]))
             sizes = np.bincount(self.group[train], minlength=len(self.group_names))
             share = tuple((sizes / max(1, len(train))).tolist())
         evaluation = {}
