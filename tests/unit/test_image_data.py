@@ -17,6 +17,7 @@ import sitar.images.cache
 from sitar.data import load_data
 from sitar.data.bar import BAR, BARConfig
 from sitar.data.celeba import CelebA, CelebAConfig
+from sitar.data.folder import FolderConfig
 from sitar.data.index import Index, larger_diagonal, names
 from sitar.data.severity import majority_only, resample
 from sitar.data.waterbirds import Waterbirds, WaterbirdsConfig
@@ -240,6 +241,30 @@ def test_every_kind_of_image_becomes_rgb() -> None:
 
 
 @pytest.mark.parametrize(
+    ("height", "width", "scaled"),
+    [(60, 40, (48, 32)), (40, 60, (32, 48)), (50, 50, (32, 32)), (7, 15, (32, 68)), (101, 33, (97, 32))],
+)
+def test_a_crop_keeps_the_aspect_ratio(height: int, width: int, scaled: tuple[int, int]) -> None:
+    """28 / 0.875 = 32 pixels for the shorter side; the longer one rounded down, the crop in the middle."""
+    pixels = photo(3, (height, width))
+    whole = np.asarray(Image.fromarray(pixels).resize((scaled[1], scaled[0]), Image.Resampling.BILINEAR))
+    top, left = (round((side - 28) / 2) for side in scaled)
+    expected = whole[top : top + 28, left : left + 28].transpose(2, 0, 1)
+    np.testing.assert_array_equal(decode(png(pixels), (28, 28), crop_pct=0.875), expected)
+
+
+def test_a_crop_of_everything_is_the_central_square() -> None:
+    pixels = photo(4, (20, 30))
+    np.testing.assert_array_equal(decode(png(pixels), (20, 20), crop_pct=1.0), pixels[:, 5:25].transpose(2, 0, 1))
+
+
+def test_a_line_is_not_blown_up_by_a_crop() -> None:
+    with pytest.raises(BadImageError, match="20000x1 is too long and thin"):
+        decode(png(photo(5, (1, 20_000))), (224, 224), crop_pct=0.875)
+    assert decode(png(photo(5, (1, 20_000))), (224, 224)).shape == (3, 224, 224)
+
+
+@pytest.mark.parametrize(
     ("data", "reason"),
     [(b"", "empty"), (b"no image at all", "UnidentifiedImageError"), (png(photo(1, (80, 80)))[:600], "OSError|Error")],
 )
@@ -292,6 +317,28 @@ def test_a_changed_file_another_size_or_another_list_makes_another_cache(folder:
     changed = cached_images("made", listing(folder), Files([folder]), (16, 16))
     np.testing.assert_array_equal(changed.images[3], decode((folder / "03.png").read_bytes(), (16, 16)))
     assert len(list((tmp_path / "cache").iterdir())) == 4
+
+
+def test_crops_have_caches_of_their_own(folder: Path, tmp_path: Path) -> None:
+    stretched = cached_images("made", listing(folder), Files([folder]), (16, 16))
+    cropped = cached_images("made", listing(folder), Files([folder]), (16, 16), crop_pct=0.5)
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    for i, name in enumerate(listing(folder)):
+        pixels = (folder / name).read_bytes()
+        np.testing.assert_array_equal(stretched.images[i], decode(pixels, (16, 16)))
+        np.testing.assert_array_equal(cropped.images[i], decode(pixels, (16, 16), crop_pct=0.5))
+
+
+def test_the_crop_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+    for i in range(20):
+        (tmp_path / "data" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / "ab"[i % 2] / f"{i}.png").write_bytes(png(photo(i)))
+    data = load_data(FolderConfig(root=str(tmp_path / "data"), image_size=20, crop_pct=1.0, val_share=0, test_share=0))
+    np.testing.assert_array_equal(data.train.x[0].numpy(), photo(0)[:, 5:25].transpose(2, 0, 1))
+    for wrong in (0.0, 1.5):
+        with pytest.raises(ValueError, match="crop_pct"):
+            FolderConfig(crop_pct=wrong)
 
 
 def test_bad_files_are_named_and_counted(folder: Path) -> None:

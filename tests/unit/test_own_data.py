@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -170,11 +172,22 @@ GOOD = [{"path": f"{i}.png", "label": "ab"[i % 2], "split": "train"} for i in ra
         ([{"file": "1.png", "label": "a"}], {}, r"no column 'path'.*It has: file, label"),
         ([{"path": "1.png", "labels": "a"}], {}, r"no column 'label'.*Did you mean 'labels'"),
         (GOOD, {"split_by": "patient"}, "no column 'patient'"),
-        ([*GOOD, {"path": "x.png", "label": "", "split": "train"}], {}, "1 lines.*lack a value.*line 12"),
+        (
+            [*GOOD, {"path": "x.png", "label": "", "split": "train"}],
+            {},
+            "1 of 11 samples have no value in 'label', the first is sample 11",
+        ),
         ([*GOOD, {"path": "3.png", "label": "a", "split": "train"}], {}, "1 files are in the table more than once"),
         ([*GOOD, {"path": "../x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out.*'\.\./x\.png'"),
         ([*GOOD, {"path": "/etc/x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out"),
+        ([*GOOD, {"path": "a/../3.png", "label": "a", "split": "train"}], {}, r"more than once, such as '3\.png'"),
+        ([*GOOD, {"path": "a/../../x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out"),
         ([{**row, "label": "a"} for row in GOOD], {}, "one class"),
+        (
+            [*GOOD, {"path": "x.png", "label": "A", "split": "test"}],
+            {"split_column": "split"},
+            "1 classes, such as 'A', have no training sample, only 1 in other splits",
+        ),
         ([{**row, "label": str(i)} for i, row in enumerate(GOOD)], {}, "10 classes for 10 samples"),
         ([{**row, "split": "holdout"} for row in GOOD], {"split_column": "split"}, "name no split, such as 'holdout'"),
     ],
@@ -187,16 +200,66 @@ def test_tables_that_are_refused(
         Table.index(TableConfig(root=str(tmp_path), **options))
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no lines below its head"),
+        ("path,label\n", "no lines below its head"),
+        (
+            "path,label\n1.png,a\n2.png\n3.png,b,c\n",
+            "2 lines .* more or fewer cells than its head, which has 2.*line 3",
+        ),
+        ("path,label,label\n1.png,a,b\n", "more than one column 'label'"),
+        ('path,label\n"1.png,a\n', "cannot be read: unexpected end of data"),
+        ("path;label\n1.png;a\n", "no column 'path'.*It has: path;label"),
+    ],
+)
+def test_csv_files_that_are_refused(text: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(DataError, match=reason):
+        Table.index(TableConfig(root=str(tmp_path)))
+
+
+def test_blanks_around_words_are_not_part_of_them(tmp_path: Path) -> None:
+    rows = [{**row, "label": f" {row['label']}" if i % 3 else row["label"]} for i, row in enumerate(GOOD)]
+    (write(tmp_path, rows)).write_text((tmp_path / "table.csv").read_text() + "\n")
+    assert Table.index(TableConfig(root=str(tmp_path))).classes == ("a", "b")
+
+
+def test_numbers_as_labels_are_in_their_own_order(tmp_path: Path) -> None:
+    write(tmp_path, [{"path": f"{i}.png", "label": i % 11} for i in range(44)])
+    assert Table.index(TableConfig(root=str(tmp_path))).classes == tuple(map(str, range(11)))
+
+
 def test_which_table_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has 0 \.csv files"):
+    with pytest.raises(DataError, match=r"has 0 \.csv or \.parquet files"):
         Table.index(TableConfig(root=str(tmp_path)))
     one, two = write(tmp_path, GOOD, "one.csv"), write(tmp_path, GOOD, "two.csv")
-    with pytest.raises(DataError, match=r"has 2 \.csv files"):
+    with pytest.raises(DataError, match=r"has 2 \.csv or \.parquet files"):
         Table.index(TableConfig(root=str(tmp_path)))
     assert len(Table.index(TableConfig(root=str(tmp_path), table=str(two)))) == len(GOOD)
     one.write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(DataError, match="cannot be read"):
         Table.index(TableConfig(root=str(tmp_path), table=str(one)))
+
+
+def test_a_parquet_table_says_the_same_as_a_csv(tmp_path: Path) -> None:
+    rows = scans()
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    write(tmp_path / "csv", rows)
+    (tmp_path / "parquet").mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "parquet" / "table.parquet")
+    options = {"attribute_column": "scanner", "split_by": "patient_id"}
+    a, b = (Table.index(TableConfig(root=str(tmp_path / kind), **options)) for kind in ("csv", "parquet"))
+    for name in ("files", "label", "split", "attribute"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    assert a.classes == b.classes
+    pq.write_table(pa.table(columns | {"label": [None, *columns["label"][1:]]}), tmp_path / "parquet" / "table.parquet")
+    with pytest.raises(DataError, match="have no value in 'label', the first is sample 1 "):
+        Table.index(TableConfig(root=str(tmp_path / "parquet")))
+    pq.write_table(pa.table({"path": [], "label": []}), tmp_path / "parquet" / "table.parquet")
+    with pytest.raises(DataError, match="has no rows"):
+        Table.index(TableConfig(root=str(tmp_path / "parquet")))
 
 
 def test_files_that_a_table_names_and_nobody_has(tmp_path: Path) -> None:

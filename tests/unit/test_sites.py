@@ -207,6 +207,7 @@ def test_environments_without_a_majority_are_the_values_of_the_attribute() -> No
         ({"rho": 1.2}, "data.rho = 1.2 is not allowed"),
         ({"source": "camelyon"}, "'mnist' or 'celeba'"),
         ({"source": "celeba", "train_size": 50}, "count digits"),
+        ({"crop_pct": 0.9}, "crop_pct is for photographs"),
         ({"majority_only": True}, "Unknown key 'data.majority_only'"),
     ],
 )

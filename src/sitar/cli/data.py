@@ -24,13 +24,13 @@ Root = Annotated[str | None, typer.Option(help="The folder with its files.")]
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """The datasets, and what lies in the folder of each."""
-    from sitar.data.image_data import ImageDataset
+    from sitar.data.dataset import Dataset
 
     found = {}
     for name in DATASETS.names():
         dataset = DATASETS.get(name)
-        images = issubclass(dataset, ImageDataset)
-        found[name] = f"data.root holds {dataset.layout}" if images else "ships with the package"
+        brought = issubclass(dataset, Dataset)
+        found[name] = f"data.{dataset.setting}: {dataset.layout}" if brought else "ships with the package"
     if as_json:
         print_json(found)
         return
@@ -60,7 +60,11 @@ def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False
 @app.command()
 def prepare(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
     """Decode and resize every image once; runs then read the cache. A preparation that was stopped continues."""
+    from sitar.data.image_data import ImageDataset
+
     dataset, config = _dataset(name, root, set_)
+    if not issubclass(dataset, ImageDataset):
+        raise ConfigError(f"{name} has no image files: there is nothing to prepare. `sitar data check` reads it.")
     console = Console(stderr=True)
     total = len(dataset.index(config))
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -75,11 +79,11 @@ def prepare(name: Name, root: Root = None, set_: Set = None, as_json: Json = Fal
 
 
 def _dataset(name: str, root: str | None, set_: list[str] | None) -> tuple[Any, Any]:
-    """A dataset of image files and its settings; `--set` takes the keys of the data section."""
-    from sitar.data.image_data import ImageDataset
+    """A dataset from files and its settings; `--set` takes the keys of the data section."""
+    from sitar.data.dataset import Dataset
 
     dataset = DATASETS.get(name)
-    if not issubclass(dataset, ImageDataset):
+    if not issubclass(dataset, Dataset):
         raise ConfigError(f"{name} ships with the package: there is nothing to check or to prepare.")
     raw = {"name": name} | ({} if root is None else {"root": root})
     raw = apply_overrides({"data": raw}, [f"data.{setting.removeprefix('data.')}" for setting in set_ or []])

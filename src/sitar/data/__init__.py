@@ -1,7 +1,17 @@
 """Datasets: one file each. A dataset owns its splits, groups, licence and checksum."""
 
 from sitar.config import Config
-from sitar.data import bar, celeba, color_mnist, folder, sites, table, waterbirds  # noqa: F401  (register themselves)
+from sitar.data import (  # noqa: F401  (register themselves)
+    bar,
+    celeba,
+    color_mnist,
+    features,
+    folder,
+    npz,
+    sites,
+    table,
+    waterbirds,
+)
 from sitar.data.base import Data, EvalSplit, GroupBatch, GroupSplit, GroupTask, Task, TrainBatch, TrainSplit
 from sitar.registry import DATASETS
 

@@ -16,8 +16,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from sitar.data.image_data import ImageDataset, ShortcutConfig, with_severity
+from sitar.data.image_data import ImageDataset, ShortcutConfig
 from sitar.data.index import Index, larger_diagonal, names
+from sitar.data.severity import with_severity
 from sitar.errors import DataError
 from sitar.images.files import Files, places, read_text
 from sitar.registry import DATASETS, unknown

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-from pydantic import Field, model_validator
-
 from sitar.data.image_data import ImageConfig, ImageDataset
 from sitar.data.index import Index, names
-from sitar.data.splitting import WORDS, check_classes, random_split, split_words, with_val
+from sitar.data.own import Column, Columns, own_index
+from sitar.data.splitting import WORDS, SplitConfig
 from sitar.errors import DataError
 from sitar.images.files import Files
 from sitar.registry import DATASETS
 
 
-class SplitConfig(ImageConfig):
-    """Of data that may come without splits."""
-
-    val_share: float = Field(default=0.1, ge=0, lt=1, description="for validation, where there is no such split")
-    test_share: float = Field(default=0.2, ge=0, lt=1, description="for the test, where there are no splits")
-    seed: int = Field(default=0, ge=0, description="of the split that is made: not the run's seed")
-
-    @model_validator(mode="after")
-    def _something_to_train_on(self) -> SplitConfig:
-        if self.val_share + self.test_share >= 1:
-            raise ValueError("val_share and test_share leave nothing to train on")
-        return self
-
-
-class FolderConfig(SplitConfig):
+class FolderConfig(ImageConfig, SplitConfig):
     name: Literal["folder"] = "folder"
 
 
@@ -51,16 +35,9 @@ class Folder(ImageDataset):
             raise DataError(
                 f"{len(loose)} images lie in no folder of a class, such as {loose[0]!r}. Expected {cls.layout}."
             )
-        classes = sorted({part[depth] for part in parts})
-        check_classes(classes, len(found))
-        place = {name: i for i, name in enumerate(classes)}
-        label = np.array([place[part[depth]] for part in parts])
-        if has_splits:
-            split = split_words([part[0] for part in parts], repr(config.root))
-            split = with_val(label, split, None, config.val_share, config.seed)
-        else:
-            split = random_split(label, None, config.val_share, config.test_share, config.seed)
-        return Index(names(found), label, split, tuple(classes))
+        label = Column("a folder's name", [part[depth] for part in parts])
+        split = Column(str(config.root), [part[0] for part in parts]) if has_splits else None
+        return own_index(names(found), Columns(label, split), config)
 
     @classmethod
     def files(cls, config: FolderConfig) -> Files:

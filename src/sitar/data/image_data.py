@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from sitar.config import Config
 from sitar.data.base import Data
+from sitar.data.dataset import Dataset
 from sitar.data.index import Index
-from sitar.data.severity import majority_only, resample
+from sitar.data.severity import SeverityConfig
 from sitar.images.cache import Cached, cached_images
 from sitar.images.files import Files, check_root
 
@@ -21,57 +22,31 @@ from sitar.images.files import Files, check_root
 class ImageConfig(Config):
     root: str | None = Field(default=None, description="folder with the dataset's files")
     image_size: int = Field(default=64, ge=4, le=1024, description="images are resized to this square")
+    crop_pct: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="null: the whole image, stretched; else the shorter side becomes image_size / crop_pct, aspect "
+        "kept, and the central square is cut out, as with pretrained encoders",
+    )
     on_bad: Literal["fail", "skip"] = Field(
         default="fail", description="images that cannot be read: stop, or leave out"
     )
 
 
-class ShortcutConfig(ImageConfig):
-    """Of data that knows an attribute of two values."""
-
-    majority_only: bool = Field(
-        default=False, description="train and val without a sample that contradicts the shortcut: the paper's regime"
-    )
-    rho: float | None = Field(
-        default=None, ge=0, le=1, description="thin out train and val until this share follows the shortcut"
-    )
-    seed: int = Field(default=0, ge=0, description="of the thinning: not the run's seed")
-
-    @model_validator(mode="after")
-    def _one_severity(self) -> ShortcutConfig:
-        if self.majority_only and self.rho is not None:
-            raise ValueError("majority_only is rho = 1 already: set one of the two")
-        return self
+class ShortcutConfig(ImageConfig, SeverityConfig):
+    """Of images with an attribute of two values."""
 
 
-def with_severity(index: Index, config: ShortcutConfig) -> Index:
-    """The index at the severity that the settings ask for."""
-    if config.majority_only:
-        return majority_only(index)
-    return index if config.rho is None else resample(index, config.rho, config.seed)
-
-
-class ImageDataset:
+class ImageDataset(Dataset):
     """A dataset of image files: a subclass says what is in its metadata and where its images are."""
 
     Config: ClassVar[type[ImageConfig]]
-    title: ClassVar[str]
-    layout: ClassVar[str]  # what lies in its folder
-
-    @classmethod
-    def index(cls, config: Any) -> Index:
-        """Files, labels, attributes and splits, from the metadata alone."""
-        raise NotImplementedError
 
     @classmethod
     def files(cls, config: Any) -> Files:
         """Where the images are."""
         raise NotImplementedError
-
-    @classmethod
-    def published(cls, config: Any) -> dict[str, dict[str, int]] | None:
-        """Group counts of the paper for these settings, by split, where it prints them."""
-        return None
 
     @classmethod
     def root(cls, config: ImageConfig) -> Path:
@@ -83,8 +58,9 @@ class ImageDataset:
         index, size = cls.index(config), (config.image_size, config.image_size)
         order = index.files.argsort()  # one cache for every setting that uses the same files
         cached = cached_images(
-            config.name, index.files[order].tolist(), cls.files(config), size, on_bad=config.on_bad, watch=watch
-        )
+            config.name, index.files[order].tolist(), cls.files(config), size,
+            crop_pct=config.crop_pct, on_bad=config.on_bad, watch=watch,
+        )  # fmt: skip
         return index.take(order), cached
 
     @classmethod

@@ -1,9 +1,10 @@
-"""What is known of every image before one is opened: its file, label, split and, where there is one, its attribute."""
+"""What is known of every sample before one is read: its file, label, split and, where there is one, its attribute."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,12 @@ Pair = tuple[int, int]  # label, attribute
 
 @dataclass(frozen=True)
 class Index:
-    """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut."""
+    """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut.
 
-    files: NDArray[np.str_]
+    `files` is the file of each, or its row where all samples lie in one array.
+    """
+
+    files: NDArray[Any]
     label: NDArray[np.int64]
     split: NDArray[np.str_]
     classes: tuple[str, ...]
@@ -75,8 +79,8 @@ class Index:
             found[split] = dict(zip(names, sizes.tolist(), strict=True))
         return found
 
-    def to_data(self, images: torch.Tensor, checksum: str) -> Data:
-        """The samples as training and evaluation see them. `images` has a row for each file of this index."""
+    def to_data(self, inputs: torch.Tensor, checksum: str) -> Data:
+        """The samples as training and evaluation see them. `inputs` has a row for each of this index, in its order."""
 
         def part(values: NDArray[np.int64] | None, keep: NDArray[np.int64]) -> torch.Tensor | None:
             return None if values is None else torch.from_numpy(values[keep])
@@ -92,8 +96,8 @@ class Index:
             if name != "train":
                 keep = np.flatnonzero(self.split == name)
                 y = torch.from_numpy(self.label[keep])
-                evaluation[name] = EvalSplit(images[keep], y, part(self.group, keep), self.group_names, share)
-        split = TrainSplit(images[train], torch.from_numpy(self.label[train]))
+                evaluation[name] = EvalSplit(inputs[keep], y, part(self.group, keep), self.group_names, share)
+        split = TrainSplit(inputs[train], torch.from_numpy(self.label[train]))
         return Data(split, evaluation, self.classes, checksum, groups)
 
 

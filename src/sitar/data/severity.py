@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import numpy as np
+from pydantic import Field, model_validator
 
+from sitar.config import Config
 from sitar.data.index import Index
 from sitar.errors import ConfigError
 
 SHORTCUT_SPLITS = ("train", "val")  # the test keeps all groups
+
+
+class SeverityConfig(Config):
+    """Of data that may know an attribute of two values."""
+
+    majority_only: bool = Field(
+        default=False, description="train and val without a sample that contradicts the shortcut: the paper's regime"
+    )
+    rho: float | None = Field(
+        default=None, ge=0, le=1, description="thin out train and val until this share follows the shortcut"
+    )
+    seed: int = Field(default=0, ge=0, description="of the thinning: not the run's seed")
+
+    @model_validator(mode="after")
+    def _one_severity(self) -> SeverityConfig:
+        if self.majority_only and self.rho is not None:
+            raise ValueError("majority_only is rho = 1 already: set one of the two")
+        return self
+
+
+def with_severity(index: Index, config: SeverityConfig) -> Index:
+    """The index at the severity that the settings ask for."""
+    if config.majority_only:
+        return majority_only(index)
+    return index if config.rho is None else resample(index, config.rho, config.seed)
 
 
 def majority_only(index: Index) -> Index:

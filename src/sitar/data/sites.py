@@ -62,9 +62,11 @@ class SitesConfig(ImageConfig):
     seed: int = Field(default=0, ge=0, description="of who is from where, and of the paper: not the run's seed")
 
     @model_validator(mode="after")
-    def _all_faces(self) -> SitesConfig:
+    def _of_the_source(self) -> SitesConfig:
         if self.source == "celeba" and (self.train_size, self.eval_size) != (NUM_TRAIN, NUM_EVAL):
             raise ValueError("train_size and eval_size count digits: leave them out with source: celeba")
+        if self.source == "mnist" and self.crop_pct is not None:
+            raise ValueError("crop_pct is for photographs: leave it out, or use source: celeba")
         return self
 
 

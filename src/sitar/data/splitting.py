@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
+from sitar.config import Config
 from sitar.data.index import names
 from sitar.errors import DataError
 
@@ -21,6 +23,20 @@ WORDS = {
     "testing": "test",
 }
 MAX_CLASSES = 1000
+
+
+class SplitConfig(Config):
+    """Of data that may come without splits."""
+
+    val_share: float = Field(default=0.1, ge=0, lt=1, description="for validation, where there is no such split")
+    test_share: float = Field(default=0.2, ge=0, lt=1, description="for the test, where there are no splits")
+    seed: int = Field(default=0, ge=0, description="of the split that is made: not the run's seed")
+
+    @model_validator(mode="after")
+    def _something_to_train_on(self) -> SplitConfig:
+        if self.val_share + self.test_share >= 1:
+            raise ValueError("val_share and test_share leave nothing to train on")
+        return self
 
 
 def split_words(words: Sequence[str], where: str) -> NDArray[np.str_]:

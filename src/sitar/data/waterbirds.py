@@ -10,8 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from sitar.data.image_data import ImageDataset, ShortcutConfig, with_severity
+from sitar.data.image_data import ImageDataset, ShortcutConfig
 from sitar.data.index import Index, names
+from sitar.data.severity import with_severity
 from sitar.errors import DataError
 from sitar.images.files import Files, places, read_text
 from sitar.registry import DATASETS

@@ -55,12 +55,13 @@ def cached_images(
     files: Files,
     size: tuple[int, int],
     *,
+    crop_pct: float | None = None,
     on_bad: Literal["fail", "skip"] = "fail",
     workers: int | None = None,
     watch: Callable[[int], None] = lambda _: None,
 ) -> Cached:
     """Pixels of `names`, from the cache or made now. `watch` is told how many are done."""
-    key = hashlib.sha256(f"{VERSION} {size}".encode())
+    key = hashlib.sha256(f"{VERSION} {size}{'' if crop_pct is None else f' {crop_pct}'}".encode())
     for file in names:
         key.update(f"\n{file} {files.stamp(file)}".encode())
     folder = cache_root() / f"{name}-{size[0]}x{size[1]}-{key.hexdigest()[:16]}"
@@ -68,7 +69,7 @@ def cached_images(
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
             if not (folder / "index.json").is_file():  # another process may have made it while this one waited
-                _make(folder, names, files, size, workers or _workers(len(names)), watch)
+                _make(folder, names, files, size, crop_pct, workers or _workers(len(names)), watch)
     index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     bad = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
     if bad and on_bad == "fail":
@@ -87,6 +88,7 @@ def _make(
     names: Sequence[str],
     files: Files,
     size: tuple[int, int],
+    crop_pct: float | None,
     workers: int,
     watch: Callable[[int], None],
 ) -> None:
@@ -94,7 +96,8 @@ def _make(
     todo = np.flatnonzero(state != GOOD)  # bad ones are tried again: their reasons are not kept before the end
     bad: dict[str, str] = {}
     done, saved = len(names) - len(todo), time.monotonic()
-    for report in _decode(folder, names, files, size, [part.tolist() for part in np.array_split(todo, workers)]):
+    shares = [part.tolist() for part in np.array_split(todo, workers)]
+    for report in _decode(folder, names, files, size, crop_pct, shares):
         wrong = {int(place): reason for place, reason in report["bad"].items()}
         state[report["done"]] = [BAD if place in wrong else GOOD for place in report["done"]]
         bad |= {names[place]: reason for place, reason in wrong.items()}
@@ -114,7 +117,12 @@ def _make(
 
 
 def _decode(
-    folder: Path, names: Sequence[str], files: Files, size: tuple[int, int], shares: list[list[int]]
+    folder: Path,
+    names: Sequence[str],
+    files: Files,
+    size: tuple[int, int],
+    crop_pct: float | None,
+    shares: list[list[int]],
 ) -> Iterator[dict[str, Any]]:
     """Reports of processes that decode a share each. Processes, since Pillow holds the interpreter while it decodes;
     of a module of their own, so that a user's script needs no guard against being imported by them."""
@@ -139,7 +147,8 @@ def _decode(
             listeners[-1].start()
         for process, share in zip(processes, shares, strict=True):
             task = {
-                "array": str(folder / "images.npy"), "size": size, "places": share, "names": [names[i] for i in share],
+                "array": str(folder / "images.npy"), "size": size, "crop_pct": crop_pct,
+                "places": share, "names": [names[i] for i in share],
                 "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
             }  # fmt: skip
             assert process.stdin is not None

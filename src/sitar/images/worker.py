@@ -27,7 +27,7 @@ def work(task: dict[str, Any]) -> None:
         bad = {}
         for place, name in zip(places[start : start + REPORT], names[start : start + REPORT], strict=True):
             try:
-                images[place] = decode(files.read(name), size)
+                images[place] = decode(files.read(name), size, task["crop_pct"])
             except FileNotFoundError:
                 bad[place] = "there is no such file"
             except BadImageError as error:

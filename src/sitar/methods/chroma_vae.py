@@ -42,11 +42,11 @@ class ChromaVAE(WeightedMethod):
     def __init__(self, config: ChromaVAEConfig, model: ModelConfig, task: Task) -> None:
         super().__init__(config, task)
         self.num_classes = task.num_classes
-        core_dim = model.latent_dim - config.shortcut_dim
+        core_dim = model.axes - config.shortcut_dim
         if core_dim < 1:
             raise ConfigError(
                 f"method.shortcut_dim {config.shortcut_dim} leaves no latent to predict from: it must be below "
-                f"model.latent_dim, which is {model.latent_dim}."
+                f"model.latent_dim, which is {model.axes}."
             )
         if config.head == "knn" and config.neighbours > task.num_train:
             raise ConfigError(
@@ -72,9 +72,10 @@ class ChromaVAE(WeightedMethod):
             yield GradientPhase("head", (objective,), epochs=self.config.head_epochs)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        mu, log_var = self.vae.encode(batch.x)
+        features = self.vae.backbone(batch.x)
+        mu, log_var = self.vae.posterior(features)
         z = reparameterise(mu, log_var)
-        error, kl = reconstruction(self.vae.decode(z), batch.x), gaussian_kl(mu, log_var)
+        error, kl = reconstruction(self.vae.decode(z), self.vae.target(features)), gaussian_kl(mu, log_var)
         fit = cross_entropy(self.shortcut(z[:, : self.config.shortcut_dim]), batch.y, self.class_weight)
         loss = error + self.config.beta * kl + self.config.weight * fit
         return {"loss": loss, "reconstruction": error, "kl": kl, "cross_entropy": fit}
@@ -83,7 +84,7 @@ class ChromaVAE(WeightedMethod):
         return {"loss": cross_entropy(self.head(self.core_of(batch.x).detach()), batch.y, self.class_weight)}
 
     def remember(self, split: TrainSplit) -> None:
-        self.core.copy_(in_batches(self.core_of, split.x, split.y.device))
+        self.core.copy_(in_batches(self.core_of, split.x, split.y.device, self.evaluation_batch))
         self.label.copy_(split.y)
 
     def core_of(self, x: Tensor) -> Tensor:

@@ -34,5 +34,6 @@ class Curvature(NetworkMethod):
         def total(x: Tensor) -> Tensor:
             return sample_cross_entropy(self.logits(x), batch.y).sum()
 
-        bend = gradient_change(total, batch.x, self.config.step)
+        with self.settled():
+            bend = gradient_change(total, batch.x, self.config.step)
         return {"loss": fit + self.config.gamma * bend, "cross_entropy": fit, "curvature": bend}

@@ -30,5 +30,6 @@ class Jacobian(NetworkMethod):
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         fit = cross_entropy(self.logits(batch.x), batch.y, self.class_weight)
-        slope = jacobian_norm(self.logits, batch.x, self.config.projections)
+        with self.settled():
+            slope = jacobian_norm(self.logits, batch.x, self.config.projections)
         return {"loss": fit + self.config.lambda_ / 2 * slope, "cross_entropy": fit, "jacobian": slope}

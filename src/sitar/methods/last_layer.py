@@ -30,7 +30,7 @@ class LastLayerMethod(NetworkMethod):
 
     def phases(self) -> Iterator[Phase]:
         objective = Objective(self.loss, list(self.parameters()))
-        yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1))
+        yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1), select=False)
         yield FitPhase("last layer", self.refit)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
@@ -38,7 +38,8 @@ class LastLayerMethod(NetworkMethod):
 
     def refit(self, split: TrainSplit) -> None:
         index = self.held_out.nonzero().squeeze(1)
-        features = in_batches(self.network.features, split.x[index.to(split.x.device)], split.y.device)
+        held_out = split.x[index.to(split.x.device)]
+        features = in_batches(self.network.features, held_out, split.y.device, self.evaluation_batch)
         weight, bias = self.fit(features, index, split)
         with torch.no_grad():
             self.network.last_layer.weight.copy_(weight)

@@ -73,9 +73,7 @@ class SITAR(WeightedMethod):
         self.vae = build_vae(model, task)
         self.classifier = build_classifier(model, task)
         if config.vae == "factor":
-            self.discriminator = Discriminator(
-                model.latent_dim, config.discriminator_hidden, config.discriminator_layers
-            )
+            self.discriminator = Discriminator(model.axes, config.discriminator_hidden, config.discriminator_layers)
         self.register_buffer("beta", torch.tensor(config.beta))
 
     def phases(self) -> Iterator[Phase]:
@@ -92,9 +90,10 @@ class SITAR(WeightedMethod):
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Lines 5 to 13 of Algorithm 1."""
-        mu, log_var = self.vae.encode(batch.x)
+        features = self.vae.backbone(batch.x)
+        mu, log_var = self.vae.posterior(features)
         z = reparameterise(mu, log_var)
-        error = reconstruction(self.vae.decode(z), batch.x)
+        error = reconstruction(self.vae.decode(z), self.vae.target(features))
         divergence = self.divergence(z, mu, log_var)
         correlation = label_correlation(mu.detach(), batch.y, self.num_classes, self.sample_weight(batch.y))
         shaken = z + self.config.alpha * self.noise(z, correlation)

@@ -13,7 +13,7 @@ import torch
 from sitar.errors import ConfigError
 
 PACKAGES = ("sitar", "torch", "numpy", "scikit-learn", "pydantic", "safetensors")
-EXTRAS = {"diffusers": "sitar[diffusion]"}  # package: what to install to have it
+EXTRAS = {"diffusers": "sitar[diffusion]", "pyarrow": "sitar[parquet]"}  # package: what to install to have it
 
 
 def resolve_device(name: str) -> torch.device:

@@ -1,0 +1,30 @@
+"""What datasets from files have in common, whatever the files hold."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sitar.data.base import Data
+from sitar.data.index import Index
+
+
+class Dataset:
+    """A dataset from files that a user brings: a subclass says what they are and what is known of every sample."""
+
+    title: ClassVar[str]
+    setting: ClassVar[str] = "root"  # of the data section: where the files are
+    layout: ClassVar[str]  # what lies there
+
+    @classmethod
+    def index(cls, config: Any) -> Index:
+        """Labels, attributes and splits, without opening an image."""
+        raise NotImplementedError
+
+    @classmethod
+    def published(cls, config: Any) -> dict[str, dict[str, int]] | None:
+        """Group counts of the paper for these settings, by split, where it prints them."""
+        return None
+
+    @classmethod
+    def load(cls, config: Any) -> Data:
+        raise NotImplementedError

@@ -1,0 +1,86 @@
+"""From what users say of their samples, in words, to an index: classes, splits and groups, or what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sitar.data.index import Index, larger_diagonal, names
+from sitar.data.splitting import SplitConfig, check_classes, check_leakage, random_split, split_words, with_val
+from sitar.errors import DataError
+
+
+class Column(NamedTuple):
+    """One word for every sample, under the name that the user knows it by."""
+
+    name: str
+    words: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is said of the samples."""
+
+    label: Column
+    split: Column | None = None
+    attribute: Column | None = None
+    split_by: Column | None = None
+
+
+def own_index(files: NDArray[Any], columns: Columns, config: SplitConfig) -> Index:
+    """The index of samples of a user. A split that is not given is made."""
+    label, classes = _numbered(columns.label)
+    check_classes(classes, len(label))
+    split = _split(label, columns, config)
+    _check_unseen(label, split, classes)
+    if columns.attribute is None:
+        return Index(files, label, split, classes)
+    attribute, values = _numbered(columns.attribute)
+    majority = larger_diagonal(label, attribute) if len(classes) == len(values) == 2 else frozenset()
+    return Index(files, label, split, classes, attribute, columns.attribute.name, values, majority)
+
+
+def filled(column: Column) -> list[str]:
+    """The words without the blanks around them; an error where one is missing."""
+    words = [word.strip() for word in column.words]
+    if empty := [i for i, word in enumerate(words, 1) if not word]:
+        raise DataError(
+            f"{len(empty):,} of {len(words):,} samples have no value in {column.name!r}, the first is sample "
+            f"{empty[0]:,} (counted from 1). Fill them in, or remove these samples."
+        )
+    return words
+
+
+def _numbered(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Every word as the place of its value among all values, whole numbers in their own order."""
+    words = filled(column)
+    values = sorted(set(words))
+    if all(value.removeprefix("-").isdecimal() for value in values):
+        values.sort(key=int)
+    place = {value: i for i, value in enumerate(values)}
+    return np.array([place[word] for word in words], dtype=np.int64), tuple(values)
+
+
+def _split(label: NDArray[np.int64], columns: Columns, config: SplitConfig) -> NDArray[np.str_]:
+    by = None if columns.split_by is None else names(filled(columns.split_by))
+    if columns.split is None:
+        return random_split(label, by, config.val_share, config.test_share, config.seed)
+    split = split_words(filled(columns.split), f"{columns.split.name!r}")
+    if by is not None and columns.split_by is not None:
+        check_leakage(split, by, columns.split_by.name)
+    return with_val(label, split, by, config.val_share, config.seed)
+
+
+def _check_unseen(label: NDArray[np.int64], split: NDArray[np.str_], classes: Sequence[str]) -> None:
+    """Refuse classes that only evaluation has: most often a word in two spellings."""
+    unseen = np.setdiff1d(label, label[split == "train"])
+    if unseen.size:
+        count = int(np.isin(label, unseen).sum())
+        raise DataError(
+            f"{unseen.size} classes, such as {classes[unseen[0]]!r}, have no training sample, only {count} in other "
+            "splits: a model cannot learn them. Correct the labels, or the split (one that is made: another data.seed)."
+        )
