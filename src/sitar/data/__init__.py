@@ -9,6 +9,7 @@ from sitar.data import (  # noqa: F401  (register themselves)
     features,
     folder,
     npz,
+    sites,
     table,
     waterbirds,
 )

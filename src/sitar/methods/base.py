@@ -109,9 +109,7 @@ class WeightedMethod(Method):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__()
         self.config = config
-        balanced = (
-            isinstance(config, WeightedConfig) and config.class_weight is not None
-        )  # not every one has the setting
+        balanced = isinstance(config, WeightedConfig) and config.class_weight == "balanced"  # not all have the setting
         self.register_buffer("class_weight", balanced_weights(task) if balanced else None)
 
     def sample_weight(self, y: Tensor) -> Tensor | None:
