@@ -183,8 +183,11 @@ def render(name: str) -> str:
     lines = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
     worst: list[str] = []
     marked = borrowed = False
+    missing = [row for row in table["rows"] if not runs_of(row, table, record)]
     for row, what in table["rows"].items():
         runs = runs_of(row, table, record)
+        if not runs:
+            continue
         cells, low = [], []
         for column in columns:
             for split in splits.values():
@@ -205,6 +208,7 @@ def render(name: str) -> str:
     )
     single = " (one seed where there is no ±)" if any("seeds" in what for what in table["rows"].values()) else ""
     note = f" {UPPER_BOUND_NOTE}" if marked else ""
+    note += f" Not yet run: {', '.join(missing)}." if missing else ""
     if borrowed:
         others = sorted({what["from"][0] for what in table["rows"].values() if "from" in what})
         rows = ", ".join(row for row, what in table["rows"].items() if "from" in what)
