@@ -529,7 +529,7 @@ def test_damaged_weights_are_refused(tmp_path: Path) -> None:
 
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-ENCODER = {**TINY_MODEL, "encoder": "test_resnet", "encoder_weights": "random"}
+ENCODER = {"latent_dim": 4, "hidden": 8, "encoder": "test_resnet", "encoder_weights": "random"}
 CAPTURED = {
     **{name: lambda name=name: settings(name) for name in METHODS.names()},
     "clip, schedule": lambda: settings(
