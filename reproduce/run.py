@@ -1,15 +1,19 @@
 """Run, record and print a table of the paper: `python reproduce/run.py color_mnist [--workers N]`.
 
 A table is data (reproduce/NAME.yaml): rows of presets, columns of settings, seeds, and the paper's values beside them.
+Its `splits` say what is shown: SPLIT[.METRIC][@SELECTION], the average of the selected epoch unless it says otherwise.
 A row may have seeds of its own, or be taken from the record of another table (`from: [NAME, row]`).
 Runs that are finished are kept, stopped ones continue. The record (reproduce/records/NAME.json) is what the table
 (docs/results/NAME.md) is made of, so that it can be made again without a GPU: `--table` does only that.
+`--rows` makes some rows again and leaves the rest of the record as it is; each run says by which commit it was made.
+Where your files are is said with `--set`, such as `--set data.root=DIR`, and is not part of the record.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -22,6 +26,7 @@ import yaml
 from sitar.reporting.tables import UPPER_BOUND, UPPER_BOUND_NOTE
 
 HERE = Path(__file__).parent
+ENVIRONMENT = ("commit", "python", "versions", "device", "data_checksum")
 
 
 def load_table(name: str) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def work(job: dict[str, Any], out: Path, device: str) -> str:
+def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
     """One run, in a process of its own."""
     import torch
 
@@ -64,17 +69,17 @@ def work(job: dict[str, Any], out: Path, device: str) -> str:
 
     torch.set_num_threads(1)
     sitar.train(
-        job["preset"], overrides=job["overrides"], seed=job["seed"], out=out / job["folder"],
+        job["preset"], overrides=[*job["overrides"], *files], seed=job["seed"], out=out / job["folder"],
         device=device, resume=True, progress=False,
     )  # fmt: skip
     return job["folder"]
 
 
-def run_all(name: str, out: Path, device: str, workers: int) -> None:
-    """Every run of a table, `workers` at a time; what fails is named at the end."""
+def run_all(todo: list[dict[str, Any]], out: Path, device: str, workers: int, files: list[str]) -> None:
+    """Runs of a table, `workers` at a time; what fails is named at the end."""
     failed = []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # CUDA cannot start after a fork
-        futures = {pool.submit(work, job, out, device): job for job in jobs(load_table(name))}
+        futures = {pool.submit(work, job, out, device, files): job for job in todo}
         for done, future in enumerate(as_completed(futures), 1):
             error = future.exception()
             print(f"{done}/{len(futures)} {futures[future]['folder']}", f"FAILED: {error}" if error else "", flush=True)
@@ -83,38 +88,81 @@ def run_all(name: str, out: Path, device: str, workers: int) -> None:
         sys.exit(f"{len(failed)} runs failed; the same command continues. They are: {', '.join(failed)}")
 
 
-def collect(name: str, out: Path) -> None:
-    """The record: what the run folders say, as far as a table needs it."""
-    runs, environments = [], []
-    for job in jobs(load_table(name)):
-        folder = out / job["folder"]
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        last = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-        splits = {
-            split: {key: _short(metrics[key]) for key in ("n", "average", "worst_group")}
-            for split, metrics in result["splits"].items()
-        }
-        run: dict[str, Any] = {key: job[key] for key in ("row", "column", "preset", "overrides", "seed")}
-        run |= {"seconds": result["seconds"], "splits": splits, "needs_groups": result["needs_groups"]}
-        if "shortcut_score" in last:
-            run["shortcut_score"] = [round(v, 3) for v in last["shortcut_score"]]
-        if "error_set" in last:
-            run["error_set"] = last["error_set"]
-        runs.append(run)
-        environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        keys = ("commit", "python", "versions", "device", "data_checksum")
-        environments.append({key: environment[key] for key in keys})
-    if any(environment != environments[0] for environment in environments):
-        sys.exit("The runs were not all made by one commit in one environment. Make them again in an empty folder.")
-    runs_text = ",\n".join("    " + json.dumps(run) for run in runs)
+def collect(name: str, out: Path, todo: list[dict[str, Any]]) -> None:
+    """The record: what the run folders say, as far as a table needs it. Rows that were not made now stay."""
+    made = [_describe(job, out / job["folder"]) for job in todo]
+    rows = {run["row"] for run in made}
+    kept = [run for run in load_record(name)["runs"] if run["row"] not in rows] if record_path(name).exists() else []
+    order = list(load_table(name)["rows"])
+    runs = sorted((run for run in [*kept, *made] if run["row"] in order), key=lambda run: order.index(run["row"]))
+    text = ",\n".join("    " + json.dumps(run) for run in runs)
     record_path(name).parent.mkdir(exist_ok=True)
-    record_path(name).write_text(
-        f'{{\n  "environment": {json.dumps(environments[0])},\n  "runs": [\n{runs_text}\n  ]\n}}\n', encoding="utf-8"
-    )
+    record_path(name).write_text(f'{{\n  "runs": [\n{text}\n  ]\n}}\n', encoding="utf-8")
+
+
+def _describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """One run as the record holds it."""
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    run: dict[str, Any] = {key: job[key] for key in ("row", "column", "preset", "overrides", "seed")}
+    run |= {key: result[key] for key in ("seconds", "needs_groups", "selection", "selected_epoch")}
+    run["splits"] = {
+        split: {key: _short(metrics[key]) for key in ("n", "average", "worst_group")}
+        | {"intervals": {key: [_short(v) for v in ends] for key, ends in _intervals(metrics).items()}}
+        for split, metrics in result["splits"].items()
+    }
+    if chosen := _selections(result, lines):
+        run["selections"] = chosen
+    if len(lines[-1].get("shortcut_score", [])) in range(1, 33):
+        run["shortcut_score"] = [round(v, 3) for v in lines[-1]["shortcut_score"]]
+    if "error_set" in lines[-1]:
+        run["error_set"] = lines[-1]["error_set"]
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    run["environment"] = {key: environment[key] for key in ENVIRONMENT}
+    return run
+
+
+def _intervals(metrics: dict[str, Any]) -> dict[str, list[float]]:
+    found = metrics.get("intervals") or {}
+    return {key: found[key] for key in ("average", "worst_group") if found.get(key)}
+
+
+def _selections(result: dict[str, Any], lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """What each criterion would have chosen among the epochs of the last phase, as far as test splits were watched.
+
+    Empty where the run's own criterion does not lead to its result: a fit came after the epochs.
+    """
+    epochs = [line for line in lines if line["phase"] == lines[-1]["phase"] and "val" in line]
+    watched = [split for split in result["splits"] if split in lines[-1] and split != "val"]
+    if not epochs or not watched:
+        return {}
+
+    def chosen(criterion: str) -> dict[str, Any] | None:
+        metric = criterion.removeprefix("val_")
+        if criterion != "last" and epochs[-1]["val"][metric] is None:
+            return None
+        line = epochs[-1] if criterion == "last" else max(epochs, key=lambda line: line["val"][metric])
+        values = {s: {key: _short(line[s][key]) for key in ("average", "worst_group")} for s in watched}
+        return {"epoch": line["epoch"], **values}
+
+    own = chosen(result["selection"])
+    if own is None or any(own[s]["average"] != _short(result["splits"][s]["average"]) for s in watched):
+        return {}
+    criteria = ("last", "val_average", "val_class_balanced", "val_worst_group")
+    return {criterion: found for criterion in criteria if (found := chosen(criterion))}
 
 
 def _short(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
+
+
+def value_of(run: dict[str, Any], what: str) -> float:
+    """What a column shows of a run, in percent: SPLIT[.METRIC][@SELECTION]."""
+    split, metric, selection = re.fullmatch(r"(\w+)(?:\.(\w+))?(?:@(\w+))?", what).groups()  # type: ignore[union-attr]
+    found = run["splits"][split]
+    if selection is not None:
+        found = run.get("selections", {}).get(selection, {}).get(split, found)
+    return 100 * found[metric or "average"]
 
 
 def runs_of(row: str, table: dict[str, Any], record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -135,12 +183,15 @@ def render(name: str) -> str:
     lines = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
     worst: list[str] = []
     marked = borrowed = False
+    missing = [row for row in table["rows"] if not runs_of(row, table, record)]
     for row, what in table["rows"].items():
         runs = runs_of(row, table, record)
+        if not runs:
+            continue
         cells, low = [], []
         for column in columns:
             for split in splits.values():
-                values = [100 * run["splits"][split]["average"] for run in runs if run["column"] == column]
+                values = [value_of(run, split) for run in runs if run["column"] == column]
                 cells.append(_mean_and_deviation(values))
                 low.append(f"{min(values):.1f}")
         bound = any(run.get("needs_groups") for run in runs)
@@ -151,9 +202,13 @@ def render(name: str) -> str:
     for row, values in table["paper"].items():
         lines.append(f"| *paper, {row}* | " + " | ".join(f"*{value}*" for pair in values for value in pair) + " |")
     seeds = ", ".join(map(str, table["seeds"]))
-    where = record["environment"]
+    made = [run["environment"] for run in record["runs"]]
+    where = "; ".join(
+        dict.fromkeys(f"{e['device']}, torch {e['versions']['torch']}, commit {str(e['commit'])[:12]}" for e in made)
+    )
     single = " (one seed where there is no ±)" if any("seeds" in what for what in table["rows"].values()) else ""
     note = f" {UPPER_BOUND_NOTE}" if marked else ""
+    note += f" Not yet run: {', '.join(missing)}." if missing else ""
     if borrowed:
         others = sorted({what["from"][0] for what in table["rows"].values() if "from" in what})
         rows = ", ".join(row for row, what in table["rows"].items() if "from" in what)
@@ -165,8 +220,7 @@ def render(name: str) -> str:
             (
                 f"Mean ± standard deviation over seeds {seeds}{single}; {table['epoch']}; one "
                 f"setting for all columns. Made by `python reproduce/run.py {name}` from "
-                f"`reproduce/records/{name}.json` "
-                f"({where['device']}, torch {where['versions']['torch']}, commit {str(where['commit'])[:12]}).{note}"
+                f"`reproduce/records/{name}.json` ({where}).{note}"
             ),
             "",
             *lines,
@@ -177,6 +231,7 @@ def render(name: str) -> str:
             *worst,
             "",
             *_seed_by_seed(table, record),
+            *_bootstrap(table, record),
             *([table["notes"].rstrip(), ""] if "notes" in table else []),
         ]
     )
@@ -189,6 +244,8 @@ def _mean_and_deviation(values: list[float]) -> str:
 def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
     """Each seed's last split with its two largest shortcut scores: two high ones are a split shortcut."""
     scored = {row: [run for run in runs_of(row, table, record) if "shortcut_score" in run] for row in table["rows"]}
+    if not any(scored.values()):
+        return []
     label, split = list(table["splits"].items())[-1]
     lines = [
         f"Seed by seed, {label} accuracy, in brackets the two largest shortcut scores of the last epoch. Two high",
@@ -203,7 +260,31 @@ def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
             for column in table["columns"]:
                 (run,) = [run for run in runs if (run["column"], run["seed"]) == (column, seed)]
                 first, second = sorted(run["shortcut_score"], reverse=True)[:2]
-                cells.append(f"{100 * run['splits'][split]['average']:.1f} ({first:.2f}, {second:.2f})")
+                cells.append(f"{value_of(run, split):.1f} ({first:.2f}, {second:.2f})")
+            lines.append(f"| {row} | {seed} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """Each seed's bootstrap interval of what the table's `intervals` names."""
+    if "intervals" not in table:
+        return []
+    split, metric = table["intervals"].split(".")
+    lines = [
+        f"Seed by seed, {metric.replace('_', ' ')} of {split} with its bootstrap interval of 95 %, in the epoch that",
+        "the run selects:",
+        "",
+        f"| | seed | {' | '.join(table['columns'])} |",
+        "|---|---|" + "---|" * len(table["columns"]),
+    ]
+    for row in table["rows"]:
+        runs = runs_of(row, table, record)
+        for seed in sorted({run["seed"] for run in runs}):
+            cells = []
+            for column in table["columns"]:
+                (run,) = [run for run in runs if (run["column"], run["seed"]) == (column, seed)]
+                low, high = run["splits"][split]["intervals"][metric]
+                cells.append(f"{100 * run['splits'][split][metric]:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
             lines.append(f"| {row} | {seed} | {' | '.join(cells)} |")
     return [*lines, ""]
 
@@ -214,12 +295,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that run side by side")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/reproduce/NAME)")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", dest="files", action="append", default=[], help="for all runs: where files are")
+    parser.add_argument("--rows", nargs="+", help="only these rows (default: all)")
     parser.add_argument("--table", action="store_true", help="only make the table again from the record")
     options = parser.parse_args()
     out = options.out or Path("runs", "reproduce", options.name)
     if not options.table:
-        run_all(options.name, out, options.device, options.workers)
-        collect(options.name, out)
+        todo = [job for job in jobs(load_table(options.name)) if options.rows is None or job["row"] in options.rows]
+        run_all(todo, out, options.device, options.workers, options.files)
+        collect(options.name, out, todo)
     page = HERE.parent / "docs" / "results" / f"{options.name}.md"
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(render(options.name), encoding="utf-8")

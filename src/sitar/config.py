@@ -29,7 +29,11 @@ class Config(BaseModel):
 class ModelConfig(Config):
     """The networks that every method shares, so that a comparison of methods is fair."""
 
-    latent_dim: int = Field(default=10, gt=0, description="number of latent axes (d)")
+    latent_dim: int | None = Field(
+        default=10,
+        gt=0,
+        description="number of latent axes (d); null: a quarter of the features, where there are",
+    )
     channels: tuple[int, ...] | None = Field(
         default=None,
         min_length=1,
@@ -37,12 +41,35 @@ class ModelConfig(Config):
     )
     hidden: int = Field(default=128, gt=0, description="hidden units of the classifier")
     activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the classifier")
+    encoder: str | None = Field(
+        default=None, description="a network of timm in front, such as resnet50.tv_in1k; null: images as they are"
+    )
+    encoder_weights: str = Field(
+        default="hub", min_length=1, description="hub, random, or a file (.safetensors, or a state dict of torch)"
+    )
+    stride_in_1x1: bool = Field(
+        default=False, description="of ResNet weights with the stride in the first 1x1 convolution (Caffe, Keras)"
+    )
+    freeze_encoder: bool = Field(
+        default=False, description="the encoder's features are computed once and kept; else it is trained with the rest"
+    )
+    recon_target: Literal["detached", "live"] = Field(
+        default="detached", description="whether the encoder is moved by the error of reconstructing its features"
+    )
 
     @model_validator(mode="after")
     def _positive(self) -> ModelConfig:
         if self.channels is not None and min(self.channels) < 1:
             raise ValueError("every width in channels must be at least 1")
+        if self.encoder is None and self.freeze_encoder:
+            raise ValueError("freeze_encoder needs an encoder to freeze: set model.encoder")
         return self
+
+    @property
+    def axes(self) -> int:
+        """Number of latent axes, where it is not left to the data."""
+        assert self.latent_dim is not None
+        return self.latent_dim
 
 
 class TrainConfig(Config):
@@ -58,6 +85,9 @@ class TrainConfig(Config):
         default="constant", description="linear and cosine fall to zero at the end of a phase"
     )
     warmup_epochs: float = Field(default=0.0, ge=0, description="epochs over which the learning rate rises linearly")
+    augment: Literal["none", "crop_flip"] = Field(
+        default="none", description="crop_flip: random crops of 70 to 100 % of the area, resized, half of them flipped"
+    )
     gradient_clip: float | None = Field(default=None, gt=0, description="largest norm of the gradient")
     precision: Literal["float32", "bfloat16"] = Field(default="float32", description="bfloat16: mixed precision")
     step: Literal["auto", "eager", "captured"] = Field(

@@ -5,7 +5,7 @@ metrics.jsonl     one line an epoch: phase, epoch, the terms of the loss, accura
 result.json       the contract with other programs (RESULT_VERSION)
 predictions.npz   logits, labels and groups of every evaluation split
 environment.json  commit, versions, device, seed, checksum of the data
-checkpoint/       model.safetensors, and state.pt while the run is not done
+checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
 artifacts/        what a report shows and only a model can make
 done              written last
 """
@@ -77,6 +77,10 @@ class RunFolder:
     @property
     def model_file(self) -> Path:
         return self.path / "checkpoint" / "model.safetensors"
+
+    @property
+    def encoder_file(self) -> Path:
+        return self.path / "checkpoint" / "encoder.safetensors"
 
     @property
     def state_file(self) -> Path:

@@ -50,7 +50,6 @@ SITAR_NOISES = [
 SITAR_VARIANTS = [
     *SITAR_NOISES,
     {"noise": "swap"},
-    {"class_weight": "balanced"},
     {"noise": "swap", "class_weight": "balanced"},
     {"beta_start": 0.0, "beta_anneal_epochs": 2},
     {"alpha": 0.0, "lambda": 0.0},
@@ -64,6 +63,11 @@ VARIANTS = [
     ("chroma_vae", {"head": "logistic"}, 2),
     ("chroma_vae", {"head": "mlp"}, 4),
     ("jacobian", {"projections": 3}, 4),
+    *(
+        (name, {"class_weight": "balanced"}, 4)
+        for name in NAMES
+        if "class_weight" in METHODS.get(name).Config.model_fields
+    ),
 ]
 CASES = [pytest.param(name, {}, classes, id=f"{name}-{classes}") for name in NAMES for classes in (2, 4)] + [
     pytest.param(name, options, classes, id="-".join([name, str(classes), *map(str, options.values())]))

@@ -24,6 +24,8 @@ class BlobsConfig(Config):
     classes: int = 2
     n: int = 50
     groups: bool = True
+    features: bool = False
+    """Twelve numbers of unlike scales, one of them constant, in the place of each image."""
 
 
 class Blobs:
@@ -43,7 +45,8 @@ class Blobs:
             agrees = torch.rand(n, generator=random) < 0.8
             x = torch.randint(0, 80, (n, 3, 8, 8), generator=random) + (40 * y)[:, None, None, None]
             x[:, 0] += torch.where(agrees, 60 * y, 60 * (config.classes - 1 - y))[:, None, None]
-            return x.clamp(max=255).to(torch.uint8), y, agrees
+            x = x.clamp(max=255).to(torch.uint8)
+            return (as_features(x) if config.features else x), y, agrees
 
         x, y, agrees = samples(config.n)
         groups = TrainGroups(2 * y + agrees, (~agrees).long()) if config.groups else None
@@ -54,6 +57,12 @@ class Blobs:
             evaluation[name] = EvalSplit(x_eval, y_eval, 2 * y_eval + agrees, names, (1 / len(names),) * len(names))
         classes = tuple(f"class {i}" for i in range(config.classes))
         return Data(TrainSplit(x, y), evaluation, classes, CHECKSUM, groups)
+
+
+def as_features(x: Tensor) -> Tensor:
+    means = x.float().reshape(len(x), 3, 4, 16).mean(3).flatten(1)
+    means[:, -1] = 7.0
+    return means * torch.logspace(-3, 3, means.shape[1])
 
 
 class TallyConfig(Config):

@@ -209,3 +209,17 @@ def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
     assert (tmp_path / "run/done").exists()
     assert [json.loads(line)["epoch"] for line in metrics.read_text().splitlines()] == list(range(1, 41))
     assert "Run folder: run" in sitar(*long, "--resume", cwd=tmp_path).stdout  # a finished run is left as it is
+
+
+def test_own_arrays_are_listed_and_checked(tmp_path: Path) -> None:
+    import numpy as np
+
+    np.savez(tmp_path / "data.npz", x=np.eye(40), y=np.arange(40) % 2, site=np.arange(40) // 2 % 2)
+    listed = json.loads(sitar("data", "list", "--json", cwd=tmp_path).stdout)
+    assert listed["npz"]["files"].startswith("data.file: a NumPy .npz file")
+    options = ["--set", "file=data.npz", "--set", "attribute_key=site"]
+    checked = json.loads(sitar("data", "check", "npz", *options, "--json", cwd=tmp_path).stdout)
+    assert sum(split["total"] for split in checked["counts"].values()) == 40
+    assert "label 0: 0, 1: 1; site 0: 0, 1: 1" in sitar("data", "check", "npz", *options, cwd=tmp_path).stdout
+    refused = sitar("data", "prepare", "npz", *options, cwd=tmp_path, expect=2)
+    assert "nothing to prepare" in refused.stderr

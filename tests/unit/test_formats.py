@@ -398,6 +398,6 @@ def test_what_cannot_even_be_read_is_a_bad_file(tmp_path: Path) -> None:
     files = Files([tmp_path], [tmp_path / "images.zip"])
     bad = cached_images("made", ["a.png", "b.png", "folder.png"], files, SIZE, on_bad="skip").bad
     assert bad == {
-        "a.png": "cannot be read: Bad CRC-32 for file 'a.png'",
+        "a.png": "the zip archive is damaged here: Bad CRC-32 for file 'a.png'",
         "folder.png": "cannot be read: Is a directory",
     }

@@ -1,4 +1,4 @@
-"""`sitar data`: which datasets there are, whether their files are in place, and their images decoded once."""
+"""`sitar data`: which datasets there are, whether their files are in place, and their images, decoded once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import DownloadColumn, Progress, ProgressColumn, TransferSpeedColumn
 
 from sitar.cli.output import Json, Set, print_json, print_table
 from sitar.config import apply_overrides, section_config
@@ -23,52 +23,79 @@ Root = Annotated[str | None, typer.Option(help="The folder with its files.")]
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """The datasets, and what lies in the folder of each."""
+    """The datasets: what lies in the folder of each, its licence, and whom to cite."""
     from sitar.data.dataset import Dataset
 
     found = {}
     for name in DATASETS.names():
         dataset = DATASETS.get(name)
         brought = issubclass(dataset, Dataset)
-        found[name] = f"data.{dataset.setting}: {dataset.layout}" if brought else "ships with the package"
+        files = f"data.{dataset.setting}: {dataset.layout}" if brought else "ships with the package"
+        about = {key: getattr(dataset, key, "") for key in ("licence", "citation", "homepage")}
+        found[name] = {"files": files, **about, "downloads": bool(getattr(dataset, "downloads", ()))}
     if as_json:
         print_json(found)
         return
-    print_table(Table("Datasets", ["dataset", "files"], [[name, files] for name, files in found.items()]))
+    rows = [
+        [name, about["files"], about["licence"] or "yours", f"{about['citation']}\n{about['homepage']}".strip()]
+        for name, about in found.items()
+    ]
+    note = "`sitar data prepare` downloads " + ", ".join(name for name, about in found.items() if about["downloads"])
+    print_table(Table("Datasets", ["dataset", "files", "licence", "citation"], rows, f"{note}."))
 
 
 @app.command()
 def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
-    """Count the groups of every split, from the metadata alone, beside the paper's. Exits with 1 where they differ."""
+    """Count the groups of every split, from the metadata alone, beside published ones. Exits with 1 if they differ."""
     dataset, config = _dataset(name, root, set_)
-    index, published = dataset.index(config), dataset.published(config)
-    counts = index.counts()
-    agrees = None if published is None else counts == published
+    index = dataset.index(config)
+    counts = {split: groups | {"total": sum(groups.values())} for split, groups in index.counts().items()}
+    published, layout = dataset.published(config), dataset.found(config)
+    agrees = None if published is None else _agree(counts, published)
     if as_json:
-        print_json({"counts": counts, "paper": published, "agrees": agrees})
+        print_json({"layout": layout, "counts": counts, "paper": published, "agrees": agrees})
     else:
-        groups = list(next(iter(counts.values())))
         rows = []
-        for split, found in counts.items():
-            paper = (published or {}).get(split, {})
-            rows.append([split, *(f"{found[g]:,}" + (f" ({paper[g]:,})" if g in paper else "") for g in groups)])
-        note = "The paper's counts in brackets." if published else index.legend()
-        print_table(Table(f"{dataset.title}, samples of each group", ["split", *groups], rows, note))
+        for group in next(iter(counts.values())):
+            paper = {split: groups[group] for split, groups in (published or {}).items() if group in groups}
+            cells = [f"{counts[s][group]:,}" + (f" ({paper[s]:,})" if s in paper else "") for s in counts]
+            rows.append([group, *cells])
+        note = "Published counts in brackets." if published else index.legend()
+        title = f"{dataset.title}, samples of each group" + (f" (layout: {layout})" if layout else "")
+        print_table(Table(title, ["group", *counts], rows, note))
     if agrees is False:
         raise typer.Exit(1)
 
 
+def _agree(counts: dict[str, dict[str, int]], published: dict[str, dict[str, int]]) -> bool:
+    """Whether every published count, of a group or of a whole split, is ours."""
+    return counts.keys() == published.keys() and all(
+        counts[split].get(group) == n for split, groups in published.items() for group, n in groups.items()
+    )
+
+
 @app.command()
-def prepare(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
-    """Decode and resize every image once; runs then read the cache. A preparation that was stopped continues."""
+def prepare(
+    name: Name,
+    root: Root = None,
+    on_bad: Annotated[str | None, typer.Option(help="Images that cannot be read: fail, or skip them.")] = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Decode and resize every image once; runs then read the cache. Files that are missing are downloaded first, where
+    a host gives them. What was stopped continues."""
     from sitar.data.image_data import ImageDataset
 
-    dataset, config = _dataset(name, root, set_)
+    dataset, config = _dataset(name, root, [*(set_ or []), *([] if on_bad is None else [f"on_bad={on_bad}"])])
     if not issubclass(dataset, ImageDataset):
         raise ConfigError(f"{name} has no image files: there is nothing to prepare. `sitar data check` reads it.")
     console = Console(stderr=True)
+    with _bars(console, DownloadColumn(), TransferSpeedColumn()) as bars:
+        if config.root is not None and dataset.downloads and not dataset.is_there(config):
+            task = bars.add_task(f"{dataset.title}: download", total=None)
+            dataset.download(config, lambda done, total: bars.update(task, completed=done, total=total))
     total = len(dataset.index(config))
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+    with _bars(console) as bars:
         task = bars.add_task(f"{dataset.title}: images", total=total)
         index, cached = dataset.prepare(config, watch=lambda done: bars.update(task, completed=done))
     if as_json:
@@ -77,6 +104,11 @@ def prepare(name: Name, root: Root = None, set_: Set = None, as_json: Json = Fal
     for file, reason in cached.bad.items():
         print(f"left out: {file}: {reason}", file=sys.stderr)
     typer.echo(f"{len(index) - len(cached.bad):,} images ready, {len(cached.bad):,} left out.")
+
+
+def _bars(console: Console, *columns: ProgressColumn) -> Progress:
+    default = Progress.get_default_columns()
+    return Progress(*default, *columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _dataset(name: str, root: str | None, set_: list[str] | None) -> tuple[Any, Any]:

@@ -3,11 +3,13 @@
 from sitar.config import Config
 from sitar.data import (  # noqa: F401  (register themselves)
     bar,
+    camelyon17,
     celeba,
     color_mnist,
     features,
     folder,
     npz,
+    sites,
     table,
     waterbirds,
 )

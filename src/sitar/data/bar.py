@@ -1,8 +1,6 @@
 """BAR, biased action recognition: six actions whose usual scenes give them away; the test has only unusual ones.
 
 There is no validation split: a tenth of every class of the training images becomes one. There are no groups.
-
-Licence: non-commercial research. Citation: Nam et al., Learning from Failure, 2020.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from sitar.data.image_data import ImageConfig, ImageDataset
 from sitar.data.index import Index, names
 from sitar.data.splitting import with_val
 from sitar.errors import DataError
+from sitar.images.download import Download
 from sitar.images.files import Files, places
 from sitar.registry import DATASETS
 
@@ -34,15 +33,24 @@ class BAR(ImageDataset):
     Config = BARConfig
     title = "BAR"
     layout = "train/ and test/ with images named CLASS_NUMBER.jpg, unpacked or in zip archives"
+    licence = "non-commercial research; the images are of imSitu, Stanford 40 Actions and the web"
+    citation = "Nam et al., Learning from Failure: Training Debiased Classifier from Biased Classifier, NeurIPS 2020"
+    homepage = "https://github.com/alinlab/BAR"
+    by_hand = f"a copy of the repository {homepage}"
+    downloads = (Download("BAR.tar.gz", (f"{homepage}/archive/master.tar.gz",)),)  # made on demand: no checksum
+
+    @classmethod
+    def found(cls, config: BARConfig) -> str | None:
+        return "original" if cls._images(config) else None
 
     @classmethod
     def index(cls, config: BARConfig) -> Index:
-        found = [name for name in cls.files(config).names() if name.startswith(("train/", "test/"))]
+        found = cls._images(config)
         action = [name.partition("/")[2].rpartition("_")[0] for name in found]
         if strange := [name for name, a in zip(found, action, strict=True) if a not in CLASSES]:
             raise DataError(f"{len(strange)} files are of no class of BAR, such as {strange[0]!r}. {_expected()}")
         if not found:
-            raise DataError(f"{config.root!r} has no images in train/ and test/. {_expected()}")
+            raise cls.missing(config)
         label = np.array([CLASSES.index(a) for a in action])
         split = names([name.partition("/")[0] for name in found])
         return Index(names(found), label, with_val(label, split, None, VAL_SHARE, config.seed), CLASSES)
@@ -51,6 +59,10 @@ class BAR(ImageDataset):
     def files(cls, config: BARConfig) -> Files:
         root = cls.root(config)
         return Files(places(root), [path for place in places(root) for path in sorted(place.glob("*.zip"))])
+
+    @classmethod
+    def _images(cls, config: BARConfig) -> list[str]:
+        return [name for name in cls.files(config).names() if name.startswith(("train/", "test/"))]
 
 
 def _expected() -> str:

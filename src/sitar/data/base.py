@@ -55,7 +55,8 @@ class TrainSplit:
         return to_float(self.x[index.to(self.x.device)].to(self.y.device))
 
     def task(self, num_classes: int) -> Task:
-        return Task(tuple(self.x.shape[1:]), num_classes, len(self), _counts(self.y, num_classes))
+        task = Task(tuple(self.x.shape[1:]), num_classes, len(self), _counts(self.y, num_classes))
+        return replace(task, features=_moments(self.x)) if self.x.ndim == 2 else task
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,10 @@ class Task:
     num_classes: int
     num_train: int
     class_counts: tuple[int, ...]
+    features: tuple[Tensor, Tensor] | None = None  # mean and deviation of each over the training split; None: images
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupTask(Task):
     """As a Task, for a method that declares `needs_groups`: the labels themselves, to sample and to balance by."""
 
@@ -191,6 +193,11 @@ def in_batches(
         done += len(chunk)
         watch(done)
     return torch.cat(parts)
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.double()
+    return x.mean(0).float().cpu(), x.std(0, correction=0).float().cpu()
 
 
 def _counts(y: Tensor, num: int) -> tuple[int, ...]:

@@ -3,29 +3,36 @@
 `partition: official` is the authors' split; `first_10k` our own of images 000001 to 010000: of the number in the file
 name modulo 20, 0 to 4 are test, 5 and 6 validation, the others train; with `majority_only` every image that contradicts
 the shortcut is test. The tasks of the paper: Blond_Hair with Male, and Attractive with Smiling.
-
-Licence: non-commercial research. Citation: Liu et al., Deep Learning Face Attributes in the Wild, 2015.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from sitar.data.image_data import ImageDataset, ShortcutConfig
+from sitar.data.image_data import PARQUET, WILDS, ImageDataset, ShortcutConfig
 from sitar.data.index import Index, larger_diagonal, names
+from sitar.data.metadata import coded, parquet_columns
 from sitar.data.severity import with_severity
-from sitar.errors import DataError
-from sitar.images.files import Files, places, read_text
+from sitar.data.splitting import split_words
+from sitar.errors import ConfigError, DataError
+from sitar.images.files import Files, find_text, places, read_text
+from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS, unknown
 
-ATTRIBUTES_MD5 = "75e246fa4810816ffd6ee81facbd244c"
-PARTITION_MD5 = "d32c9cbf5e040fd4025c592c306e6668"
+MD5 = {  # of the text; of the CSV files with \n at the end of lines and none at the end of the file
+    "list_attr_celeba.txt": "75e246fa4810816ffd6ee81facbd244c",
+    "list_eval_partition.txt": "d32c9cbf5e040fd4025c592c306e6668",
+    "list_attr_celeba.csv": "6273e553ffb4731184cf51e7902989df",
+    "list_eval_partition.csv": "00c23c66030507f124174c2b3a110840",
+}
 SPLITS = {"0": "train", "1": "val", "2": "test"}
+BINARY = {"1": 1, "-1": 0, "0": 0, "True": 1, "False": 0}
 MAJORITY = {("Blond_Hair", "Male"): {(0, 1), (1, 0)}, ("Attractive", "Smiling"): {(0, 1), (1, 0)}}
 PUBLISHED = {  # the paper's split tables: (label, attribute) = 00, 01, 10, 11
     ("Blond_Hair", "Male"): {
@@ -60,23 +67,39 @@ class CelebA(ImageDataset):
     Config = CelebAConfig
     title = "CelebA"
     layout = (
-        "list_attr_celeba.txt, list_eval_partition.txt (as they are, .gz or .zip) and the images, unpacked in "
-        "img_align_celeba/ or as img_align_celeba.zip"
+        "list_attr_celeba.txt, list_eval_partition.txt (as they are, .gz or .zip; .csv as WILDS has them) and the "
+        "images, unpacked in img_align_celeba/ or as img_align_celeba.zip, or Parquet files with image and a column an "
+        "attribute"
+    )
+    licence = "non-commercial research, under the authors' agreement"
+    citation = "Liu et al., Deep Learning Face Attributes in the Wild, ICCV 2015"
+    homepage = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
+    by_hand = (
+        f"img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt from the Google Drive that {homepage} "
+        "links to, or the Parquet files of huggingface.co/datasets/flwrlabs/celeba"
     )
 
     @classmethod
-    def index(cls, config: CelebAConfig) -> Index:
+    def found(cls, config: CelebAConfig) -> str | None:
         root = cls.root(config)
-        attributes, files, values = _attributes(read_text(root, "list_attr_celeba.txt"))
-        for name in (config.label, config.attribute):
-            if name not in attributes:
-                raise unknown("attribute of CelebA", name, attributes)
-        label, attribute = (values[:, attributes.index(name)] for name in (config.label, config.attribute))
+        if find_text(root, "list_attr_celeba.txt"):
+            return "original"
+        if find_text(root, "list_attr_celeba.csv"):
+            return WILDS
+        return PARQUET if find_shards(root) else None
+
+    @classmethod
+    def index(cls, config: CelebAConfig) -> Index:
+        root, found = cls.root(config), cls.found(config)
+        if found is None:
+            raise cls.missing(config)
+        read = _parquet if found == PARQUET else _lists
+        files, split, label, attribute = read(root, config)
         named = MAJORITY.get((config.label, config.attribute))
         index = Index(
             files,
             label,
-            _official(read_text(root, "list_eval_partition.txt"), files),
+            split,
             (f"not {config.label}", config.label),
             attribute,
             config.attribute,
@@ -89,7 +112,9 @@ class CelebA(ImageDataset):
     def files(cls, config: CelebAConfig) -> Files:
         root = cls.root(config)
         archives = [path for place in places(root) for path in sorted(place.glob("img*.zip"))]
-        return Files([folder for place in places(root) for folder in (place / "img_align_celeba", place)], archives)
+        inner = [folder for place in places(root) for folder in (place / "img_align_celeba", place)]
+        kaggle = [folder / "img_align_celeba" for folder in inner]  # packs the folder twice
+        return Files([*inner, *kaggle], archives, find_shards(root) if cls.found(config) == PARQUET else None)
 
     @classmethod
     def published(cls, config: CelebAConfig) -> dict[str, dict[str, int]] | None:
@@ -100,19 +125,33 @@ class CelebA(ImageDataset):
         return {split: dict(zip(cells, sizes, strict=True)) for split, sizes in counts.items()} or None
 
 
-def _attributes(text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names of the attributes, files, and 0 or 1 for each."""
-    _check(text, ATTRIBUTES_MD5, "list_attr_celeba.txt")
+def _lists(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Files, splits, labels and attributes from the authors' lists, or from the same as CSV files."""
+    ending = "txt" if find_text(root, "list_attr_celeba.txt") else "csv"
+    text = _read(root, f"list_attr_celeba.{ending}")
     start = text.index("000001.jpg")
-    head, rest = text[:start].split(), text[start:].split()  # the number of images and the names; a line an image
+    head, rest = text[:start].split(), text[start:].split()  # a word and the names of the attributes; a line an image
+    for name in (config.label, config.attribute):
+        if name not in head[1:]:
+            raise unknown("attribute of CelebA", name, head[1:])
     rows = np.array(rest).reshape(-1, len(head))
-    return head[1:], rows[:, 0], (rows[:, 1:] == "1").astype(np.int64)
+    of = dict(line.split() for line in _read(root, f"list_eval_partition.{ending}").splitlines() if line.strip())
+    wanted = [head.index(config.label), head.index(config.attribute)]
+    label, attribute = (rows[:, wanted] == "1").astype(np.int64).T
+    return rows[:, 0], names([SPLITS[of[file]] for file in rows[:, 0].tolist()]), label, attribute
 
 
-def _official(text: str, files: np.ndarray) -> np.ndarray:
-    _check(text, PARTITION_MD5, "list_eval_partition.txt")
-    of = dict(line.split() for line in text.splitlines() if line.strip())
-    return names([SPLITS[of[file]] for file in files])
+def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The same from Parquet files."""
+    if config.partition == "first_10k":
+        raise ConfigError(
+            "data.partition=first_10k goes by the names of the files, which Parquet files need not keep. Use official, "
+            "or bring CelebA in its original layout."
+        )
+    where = "CelebA's Parquet files"
+    columns = parquet_columns(root, (config.label, config.attribute))
+    label, attribute = (coded(columns, name, BINARY, where) for name in (config.label, config.attribute))
+    return names(columns["file"]), split_words(columns["split"], f"The names of {where}"), label, attribute
 
 
 def _first_10k(index: Index, config: CelebAConfig) -> Index:
@@ -125,10 +164,13 @@ def _first_10k(index: Index, config: CelebAConfig) -> Index:
     return with_severity(replace(index, split=split), config)
 
 
-def _check(text: str, md5: str, name: str) -> None:
-    found = {hashlib.md5(text.replace("\r\n", ending).encode()).hexdigest() for ending in ("\n", "\r\n")}
-    found.add(hashlib.md5(text.encode()).hexdigest())
-    if md5 not in found:
+def _read(root: Path, name: str) -> str:
+    """A list of the authors, verified, its columns separated by spaces."""
+    text = read_text(root, name)
+    lines = text.replace("\r\n", "\n")
+    forms = (text, lines, lines.replace("\n", "\r\n"), lines.rstrip("\n"))
+    if MD5[name] not in {hashlib.md5(form.encode()).hexdigest() for form in forms}:
         raise DataError(
             f"{name} is not CelebA's (its checksum differs): it was cut or changed. Bring the original file."
         )
+    return lines.replace(",", " ")

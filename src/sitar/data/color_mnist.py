@@ -8,8 +8,6 @@ two training environments in which colour and label disagree with probability 0.
 
 Environments, for methods that are given them: in `irm` its two; in `paper`, which has one, the samples whose colour
 agrees with the label and those whose colour does not.
-
-Licence: MNIST's, see mnist/NOTICE. Citation: LeCun et al., 1998; Arjovsky et al., Invariant Risk Minimization, 2019.
 """
 
 from __future__ import annotations
@@ -58,6 +56,9 @@ class ColorMNISTConfig(Config):
 @DATASETS.register("color_mnist")
 class ColorMNIST:
     Config = ColorMNISTConfig
+    licence = "MNIST's: CC BY-SA 3.0"
+    citation = "LeCun et al., 1998; Arjovsky et al., Invariant Risk Minimization, 2019"
+    homepage = "https://arxiv.org/abs/1907.02893"
 
     @staticmethod
     def load(config: ColorMNISTConfig) -> Data:

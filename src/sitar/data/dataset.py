@@ -26,5 +26,10 @@ class Dataset:
         return None
 
     @classmethod
+    def found(cls, config: Any) -> str | None:
+        """The name of the layout that its folder has; None where there is nothing, or only one layout to have."""
+        return None
+
+    @classmethod
     def load(cls, config: Any) -> Data:
         raise NotImplementedError

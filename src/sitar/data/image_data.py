@@ -16,10 +16,13 @@ from sitar.data.base import Data
 from sitar.data.dataset import Dataset
 from sitar.data.index import Index
 from sitar.data.severity import SeverityConfig
+from sitar.errors import DataError
 from sitar.images.cache import Cached, cached_images
+from sitar.images.download import Download, Watch, fetch, unpack
 from sitar.images.files import Files, check_root
 
 logger = logging.getLogger(__name__)
+WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a dataset's original one
 
 
 class ImageConfig(Config):
@@ -48,6 +51,11 @@ class ImageDataset(Dataset):
     """A dataset of image files: a subclass says what is in its metadata and where its images are."""
 
     Config: ClassVar[type[ImageConfig]]
+    licence: ClassVar[str] = ""
+    citation: ClassVar[str] = ""
+    homepage: ClassVar[str] = ""
+    by_hand: ClassVar[str] = ""  # where a person gets the files
+    downloads: ClassVar[tuple[Download, ...]] = ()  # empty where no host gives them to a script
 
     @classmethod
     def files(cls, config: Any) -> Files:
@@ -56,7 +64,43 @@ class ImageDataset(Dataset):
 
     @classmethod
     def root(cls, config: ImageConfig) -> Path:
-        return check_root(config.root, cls.title, cls.layout)
+        return check_root(config.root, cls.title, cls.layout, cls.how_to_get())
+
+    @classmethod
+    def how_to_get(cls) -> str:
+        """What to do where the files are missing."""
+        prepare = f"`sitar data prepare {cls.Config.model_fields['name'].default} --root DIR` downloads them"
+        hand = f"by hand: {cls.by_hand}." if cls.by_hand else ""
+        if cls.downloads:
+            return f"{prepare}; or bring them {hand}"
+        return hand and f"No host gives them to a script; bring them {hand}"
+
+    @classmethod
+    def missing(cls, config: ImageConfig) -> DataError:
+        """The error for a folder without the dataset."""
+        return DataError(f"{config.root!r} holds no files of {cls.title}. Expected {cls.layout}. {cls.how_to_get()}")
+
+    @classmethod
+    def is_there(cls, config: ImageConfig) -> bool:
+        """Whether its folder has the metadata and at least one image."""
+        if not Path(config.root or ".").expanduser().is_dir() or cls.found(config) is None:
+            return False
+        files = cls.files(config)
+        return any(files.stamp(name) for name in cls.index(config).files.tolist())
+
+    @classmethod
+    def download(cls, config: ImageConfig, watch: Watch = lambda done, total: None) -> None:
+        """Its archives, fetched and unpacked in its folder."""
+        root = Path(config.root or ".").expanduser()
+        root.mkdir(parents=True, exist_ok=True)
+        for download in cls.downloads:
+            try:
+                archive = fetch(download, root, watch)
+            except DataError as error:
+                hand = f"bring the files by hand: {cls.by_hand}. {cls.title} expects {cls.layout}"
+                raise DataError(f"{error} Or {hand}.") from error
+            unpack(archive, root)
+            archive.unlink()
 
     @classmethod
     def prepare(cls, config: Any, watch: Callable[[int], None] = lambda _: None) -> tuple[Index, Cached]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ Pair = tuple[int, int]  # label, attribute
 
 @dataclass(frozen=True)
 class Index:
-    """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut.
+    """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut; `pools` are evaluation
+    splits that hold the samples of several others.
 
     `files` is the file of each, or its row where all samples lie in one array.
     """
@@ -30,6 +31,7 @@ class Index:
     attribute_name: str = ""
     attribute_values: tuple[str, ...] = ()
     majority: frozenset[Pair] = frozenset()
+    pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -69,12 +71,23 @@ class Index:
             follows[label, value] = True
         return follows[self.label, self.attribute]
 
+    @property
+    def environment(self) -> NDArray[np.int64] | None:
+        """What IRM and V-REx compare: samples that follow the shortcut and samples that do not; where nothing says
+        which do, the values of the attribute, such as hospitals."""
+        return (~self.in_majority()).astype(np.int64) if self.majority else self.attribute
+
+    def splits(self) -> dict[str, NDArray[np.int64]]:
+        """The places of the samples of every split, pools last."""
+        parts = {name: (name,) for name in dict.fromkeys(self.split.tolist())}
+        return {name: np.flatnonzero(np.isin(self.split, part)) for name, part in (parts | dict(self.pools)).items()}
+
     def counts(self) -> dict[str, dict[str, int]]:
         """How many samples each split has of each group, or of each class where there are no groups."""
         cell, names = (self.label, self.classes) if self.group is None else (self.group, self.group_names)
         found = {}
-        for split in dict.fromkeys(self.split.tolist()):
-            sizes = np.bincount(cell[self.split == split], minlength=len(names))
+        for split, keep in self.splits().items():
+            sizes = np.bincount(cell[keep], minlength=len(names))
             found[split] = dict(zip(names, sizes.tolist(), strict=True))
         return found
 
@@ -84,19 +97,17 @@ class Index:
         def part(values: NDArray[np.int64] | None, keep: NDArray[np.int64]) -> torch.Tensor | None:
             return None if values is None else torch.from_numpy(values[keep])
 
-        train = np.flatnonzero(self.split == "train")
+        splits = self.splits()
+        train = splits.pop("train", np.array([], dtype=np.int64))
         groups = share = None
-        if self.group is not None:
-            environment = (~self.in_majority()).astype(np.int64)
-            groups = TrainGroups(torch.from_numpy(self.group[train]), torch.from_numpy(environment[train]))
+        if self.group is not None and self.environment is not None:
+            groups = TrainGroups(torch.from_numpy(self.group[train]), torch.from_numpy(self.environment[train]))
             sizes = np.bincount(self.group[train], minlength=len(self.group_names))
             share = tuple((sizes / max(1, len(train))).tolist())
         evaluation = {}
-        for name in dict.fromkeys(self.split.tolist()):
-            if name != "train":
-                keep = np.flatnonzero(self.split == name)
-                y = torch.from_numpy(self.label[keep])
-                evaluation[name] = EvalSplit(inputs[keep], y, part(self.group, keep), self.group_names, share)
+        for name, keep in splits.items():
+            y = torch.from_numpy(self.label[keep])
+            evaluation[name] = EvalSplit(inputs[keep], y, part(self.group, keep), self.group_names, share)
         split = TrainSplit(inputs[train], torch.from_numpy(self.label[train]))
         return Data(split, evaluation, self.classes, checksum, groups)
 

@@ -40,6 +40,11 @@ def sample_cross_entropy(logits: Float[Tensor, "batch classes"], y: Int[Tensor, 
     return F.cross_entropy(logits, y, reduction="none")
 
 
+def weighted_mean(values: Float[Tensor, " batch"], weight: Float[Tensor, " batch"] | None = None) -> Float[Tensor, ""]:
+    """Mean over the batch, with weights sum(w v) / sum(w), so that their scale does not matter."""
+    return values.mean() if weight is None else (weight * values).sum() / weight.sum()
+
+
 def consistency(clean: Float[Tensor, "batch classes"], shaken: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
     """|f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
     return (clean - shaken).square().sum(1).mean()

@@ -8,25 +8,35 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 
-def cvar(losses: Float[Tensor, " batch"], share: float) -> Float[Tensor, ""]:
-    """Mean of the largest `share` of the losses (conditional value at risk).
+def cvar(
+    losses: Float[Tensor, " batch"], share: float, weight: Float[Tensor, " batch"] | None = None
+) -> Float[Tensor, ""]:
+    """Mean of the largest `share` of the losses (conditional value at risk); with weights, of that share of the weight.
 
-    Where `share` of the batch is not a whole number, the last loss counts with the fraction that is left, so that it
-    equals min over eta of eta + mean(max(loss - eta, 0)) / share. A share of 1 is the mean.
+    Where the share ends within a loss, that one counts with the fraction that is left, so that it equals min over eta
+    of eta + mean(max(loss - eta, 0)) / share, a weighted mean where there are weights. A share of 1 is the mean.
     """
-    size = share * len(losses)
-    taken = (size - torch.arange(len(losses), device=losses.device)).clamp(0, 1)
-    return (taken * losses.sort(descending=True).values).sum() / size
+    weight = torch.ones_like(losses) if weight is None else weight
+    order = losses.argsort(descending=True)
+    weight, losses = weight[order], losses[order]
+    size = share * weight.sum()
+    before = weight.cumsum(0) - weight
+    taken = torch.minimum((size - before).clamp_min(0), weight)
+    return (taken * losses).sum() / size
 
 
 def group_risks(
-    losses: Float[Tensor, " batch"], group: Int[Tensor, " batch"], num_groups: int
+    losses: Float[Tensor, " batch"],
+    group: Int[Tensor, " batch"],
+    num_groups: int,
+    weight: Float[Tensor, " batch"] | None = None,
 ) -> tuple[Float[Tensor, " group"], Bool[Tensor, " group"]]:
-    """Mean loss of each group, and which groups the batch has; 0 for those it does not have."""
+    """(Weighted) mean loss of each group, and which groups the batch has; 0 for those it does not have."""
     member = one_hot(group, num_groups).to(losses.dtype)
-    count = member.sum(0)
+    present = member.sum(0) > 0
+    member = member if weight is None else member * weight.unsqueeze(1)
     totals = (losses.unsqueeze(1) * member).sum(0)  # no matrix product, which mixed precision would round
-    return totals / count.clamp_min(1), count > 0
+    return totals / torch.where(present, member.sum(0), 1), present
 
 
 def mean_risk(risks: Float[Tensor, " group"], present: Bool[Tensor, " group"]) -> Float[Tensor, ""]:

@@ -140,8 +140,15 @@ def _decode(
     Processes, since Pillow holds the interpreter while it decodes; of a module of their own, so that a user's script
     needs no guard against being imported by them. Each has two chunks, so that it never waits for the next.
     """
+    processes: list[subprocess.Popen[str]] = []
+    listeners: list[threading.Thread] = []
     reports: Queue[tuple[subprocess.Popen[str], dict[str, Any] | None]] = Queue()
-    waiting = iter(enumerate(chunks))
+    numbered = list(enumerate(chunks))
+    waiting = [iter(numbered)] * workers
+    if files.shards:  # cheap to read from front to back only: a part each
+        waiting = [
+            iter(numbered[len(chunks) * w // workers : len(chunks) * (w + 1) // workers]) for w in range(workers)
+        ]
 
     def listen(process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -156,15 +163,14 @@ def _decode(
             process.stdin.flush()
 
     def give(process: subprocess.Popen[str]) -> None:
-        number, places = next(waiting, (None, []))
+        number, places = next(waiting[processes.index(process)], (None, []))
         tell(process, {"number": number, "images": [(place, names[place]) for place in places]})
 
     task = {
         "array": str(folder / "images.npy"), "offset": offset, "form": form,
         "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
+        "shards": {name: str(shard.path) for name, shard in files.shards.items()},
     }  # fmt: skip
-    processes: list[subprocess.Popen[str]] = []
-    listeners: list[threading.Thread] = []
     try:
         for _ in range(workers):
             process = subprocess.Popen(

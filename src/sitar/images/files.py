@@ -1,19 +1,23 @@
-"""Finding and reading files that lie in folders or in zip archives, as people lay them out by hand."""
+"""Finding and reading files that lie in folders, zip archives or Parquet shards, as people lay them out by hand."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import zipfile
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sitar.errors import DataError
+from sitar.images.bits import BadImageError
+from sitar.images.parquet import Shard
 
 IMAGES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".png", ".tif", ".tiff", ".bmp", ".webp", ".avif", ".gif", ".ppm", ".pgm",
     ".dcm", ".dicom",
 )  # fmt: skip
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
 def is_image(name: str) -> bool:
@@ -21,13 +25,13 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGES)
 
 
-def check_root(root: str | None, name: str, layout: str) -> Path:
-    """The folder of a dataset, or an error that says what should lie in it."""
+def check_root(root: str | None, name: str, layout: str, advice: str = "") -> Path:
+    """The folder of a dataset, or an error that says what should lie in it and how to get that."""
     if root is None:
-        raise DataError(f"{name} needs data.root, the folder with its files: {layout}.")
+        raise DataError(f"{name} needs data.root, the folder with its files: {layout}. {advice}".rstrip())
     path = Path(root).expanduser()
     if not path.is_dir():
-        raise DataError(f"data.root {root!r} is not a folder. {name} expects there {layout}.")
+        raise DataError(f"data.root {root!r} is not a folder. {name} expects there {layout}. {advice}".rstrip())
     return path
 
 
@@ -36,38 +40,59 @@ def places(root: Path) -> list[Path]:
     return [root, *sorted(path for path in root.iterdir() if path.is_dir())]
 
 
-def read_text(root: Path, name: str) -> str:
-    """A text file below `root`: as it is, with .gz, or in a zip archive of the same stem."""
+def find_text(root: Path, name: str) -> Path | None:
+    """Where a text file lies below `root`: as it is, with .gz, or in a zip archive of the same stem."""
     for place in places(root):
-        if (path := place / name).is_file():
-            return path.read_text(encoding="utf-8-sig")
-        if (path := place / f"{name}.gz").is_file():
-            return gzip.decompress(path.read_bytes()).decode("utf-8-sig")
-        if (path := (place / name).with_suffix(".zip")).is_file():
-            with zipfile.ZipFile(path) as archive:
-                if name in archive.namelist():
-                    return archive.read(name).decode("utf-8-sig")
-    raise DataError(f"{str(root)!r} has no {name}, nor {name}.gz, nor {Path(name).with_suffix('.zip').name} with it.")
+        for path in (place / name, place / f"{name}.gz"):
+            if path.is_file():
+                return path
+        if (path := (place / name).with_suffix(".zip")).is_file() and name in _zip(path).namelist():
+            return path
+    return None
+
+
+def read_text(root: Path, name: str) -> str:
+    """The text that `find_text` finds."""
+    if (path := find_text(root, name)) is None:
+        zipped = Path(name).with_suffix(".zip").name
+        raise DataError(f"{str(root)!r} has no {name}, nor {name}.gz, nor {zipped} with it.")
+    try:
+        if path.suffix == ".zip":
+            return _zip(path).read(name).decode("utf-8-sig")
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+    except (*DAMAGED, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise DataError(f"{str(path)!r} is damaged or was cut ({error}). Bring it again.") from error
+
+
+def _zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{str(path)!r} is no zip archive, or was cut: half a download? Bring it again.") from error
 
 
 class Files:
-    """Files by name, in folders and in zip archives."""
+    """Files by name, in folders, in zip archives and, a row each, in Parquet shards."""
 
-    def __init__(self, folders: Iterable[Path], archives: Iterable[Path] = ()) -> None:
+    def __init__(
+        self, folders: Iterable[Path], archives: Iterable[Path] = (), shards: Mapping[str, Path] | None = None
+    ) -> None:
         self.folders = list(folders)
         self.archives = list(archives)
+        self.shards = {name: Shard(path) for name, path in (shards or {}).items()}
         self.members: dict[str, tuple[zipfile.ZipFile, zipfile.ZipInfo]] = {}
         for path in self.archives:
-            archive = zipfile.ZipFile(path)
+            archive = _zip(path)
             for member in archive.infolist():
                 self.members.setdefault(member.filename, (archive, member))
 
     def names(self) -> list[str]:
-        """Every image there is, by its name below the folder or within the archive, sorted."""
+        """Every image in folders and archives, by its name below the folder or within the archive, sorted."""
         return [name for name in self.all_names() if is_image(name)]
 
     def all_names(self) -> list[str]:
-        """Every file there is; hidden ones are none, as editors and systems leave them beside images."""
+        """Every file in folders and archives; hidden ones are none, as editors and systems leave them beside images."""
         found = {name for name in self.members if not name.endswith("/") and not _is_hidden(name)}
         for folder in self.folders:
             for place, folders, files in os.walk(folder, followlinks=True):
@@ -81,6 +106,8 @@ class Files:
         if name in self.members:
             member = self.members[name][1]
             return f"{member.file_size} {member.CRC}"
+        if shard := self.shards.get(name.rpartition("/")[0]):
+            return shard.stamp
         for folder in self.folders:
             try:
                 status = os.stat(os.path.join(folder, name))
@@ -92,7 +119,12 @@ class Files:
     def read(self, name: str) -> bytes:
         if name in self.members:
             archive, member = self.members[name]
-            return archive.read(member)
+            try:
+                return archive.read(member)
+            except DAMAGED as error:
+                raise BadImageError(f"the zip archive is damaged here: {error}") from error
+        if shard := self.shards.get(name.rpartition("/")[0]):
+            return shard.read(int(name.rpartition("/")[2]))
         for folder in self.folders:
             try:
                 file = os.open(os.path.join(folder, name), os.O_RDONLY)

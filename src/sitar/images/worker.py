@@ -19,7 +19,8 @@ from sitar.images.files import Files
 
 
 def work(task: dict[str, Any]) -> None:
-    files = Files(map(Path, task["folders"]), map(Path, task["archives"]))
+    shards = {name: Path(path) for name, path in task["shards"].items()}
+    files = Files(map(Path, task["folders"]), map(Path, task["archives"]), shards)
     array = os.open(task["array"], os.O_WRONLY)
     for line in sys.stdin:
         chunk, bad = json.loads(line), {}
@@ -42,7 +43,9 @@ def _read(files: Files, name: str) -> bytes:
         return files.read(name)
     except FileNotFoundError as error:
         raise BadImageError("there is no such file") from error
-    except Exception as error:  # of the disk, or of a damaged archive
+    except (BadImageError, SitarError):
+        raise
+    except Exception as error:  # of the disk, or of an archive of a strange kind
         raise BadImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 

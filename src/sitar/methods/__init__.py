@@ -1,5 +1,7 @@
 """Methods: one file each. A method yields phases; training runs them and knows nothing else of it."""
 
+import math
+
 from sitar.config import RunConfig
 from sitar.data.base import Data, Task
 from sitar.methods import (  # noqa: F401  (register themselves)
@@ -18,10 +20,12 @@ from sitar.methods import (  # noqa: F401  (register themselves)
     sitar,
     vrex,
 )
-from sitar.methods.base import FitPhase, GradientPhase, Method, Objective
+from sitar.methods.base import FitPhase, GradientPhase, Method, Objective, complete
 from sitar.registry import METHODS
 
 __all__ = ["FitPhase", "GradientPhase", "Method", "Objective", "build_method", "data_for", "needs_groups"]
+
+EVALUATION_VALUES = 2**25  # of inputs that are evaluated at a time: large images in smaller batches
 
 
 def needs_groups(config: RunConfig) -> bool:
@@ -36,4 +40,6 @@ def data_for(config: RunConfig, data: Data) -> Data:
 
 def build_method(config: RunConfig, task: Task) -> Method:
     """The method that `config` names, freshly initialised from the current random state."""
-    return METHODS.get(config.method.name)(config.method, config.model, task)  # type: ignore[attr-defined]
+    method: Method = METHODS.get(config.method.name)(config.method, complete(config.model, task), task)  # type: ignore[attr-defined]
+    method.evaluation_batch = max(1, min(method.evaluation_batch, EVALUATION_VALUES // math.prod(task.shape)))
+    return method

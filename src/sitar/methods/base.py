@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from sitar.config import Config, ModelConfig
 from sitar.data.base import Task
 from sitar.errors import ConfigError
-from sitar.models import VAE, Classifier, ConvDecoder, ConvEncoder, Network
+from sitar.models import (
+    VAE,
+    Classifier,
+    ConvDecoder,
+    ConvEncoder,
+    FeatureDecoder,
+    FeatureEncoder,
+    Network,
+    PretrainedEncoder,
+    Standardise,
+    encoder_features,
+)
 
 Loss = Callable[[Any], dict[str, Tensor]]  # of a TrainBatch, or of a GroupBatch where the method needs groups
 OPTIMISER_SETTINGS = {"optimiser", "learning_rate", "weight_decay", "momentum", "schedule", "warmup_epochs"}
@@ -65,7 +79,7 @@ class Method(nn.Module):
 
     Config: ClassVar[type[Config]]
     needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
-    evaluation_batch: ClassVar[int] = 2048  # inputs that `logits` is given at a time
+    evaluation_batch: int = 2048  # inputs that `logits` is given at a time
 
     def phases(self) -> Iterator[Phase]:
         """What to run, in order. Code between two phases may read buffers that the phase before has filled."""
@@ -79,12 +93,35 @@ class Method(nn.Module):
         raise NotImplementedError
 
 
-class NetworkMethod(Method):
+class WeightedConfig(Config):
+    """Of a method that minimises a cross-entropy."""
+
+    class_weight: Literal["balanced"] | None = Field(
+        default=None, description="balanced: every class counts the same, however many samples it has"
+    )
+
+
+class WeightedMethod(Method):
+    """A method whose cross-entropy may weigh classes; else `class_weight` is None, and not in the state dict."""
+
+    class_weight: Tensor | None
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        balanced = isinstance(config, WeightedConfig) and config.class_weight == "balanced"  # not all have the setting
+        self.register_buffer("class_weight", balanced_weights(task) if balanced else None)
+
+    def sample_weight(self, y: Tensor) -> Tensor | None:
+        """The weight of each sample's class; None where all count the same."""
+        return None if self.class_weight is None else self.class_weight[y]
+
+
+class NetworkMethod(WeightedMethod):
     """A plain network trained in one phase: a subclass says by which loss."""
 
     def __init__(self, config: Any, model: ModelConfig, task: Task) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, task)
         self.network = build_network(model, task)
 
     def phases(self) -> Iterator[Phase]:
@@ -95,6 +132,17 @@ class NetworkMethod(Method):
 
     def logits(self, x: Tensor) -> Tensor:
         return self.network(x)
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Batch normalisation by its running statistics, which stay as they are: what a penalty differentiates is then
+        a function of one sample at a time."""
+        norms = [m for m in self.modules() if isinstance(m, BatchNorm) and m.training]
+        for norm in norms:
+            norm.training = False
+        yield
+        for norm in norms:
+            norm.training = True
 
 
 def balanced_weights(task: Task) -> Tensor:
@@ -108,23 +156,57 @@ def equal_sampling(group: Tensor) -> Tensor:
     return 1.0 / torch.bincount(group)[group].double()
 
 
-def build_encoder(model: ModelConfig, task: Task) -> ConvEncoder:
+def complete(model: ModelConfig, task: Task) -> ModelConfig:
+    """With the number of latent axes, where it is left to the paper's rule: a quarter of the features."""
+    if model.latent_dim is not None:
+        return model
+    if len(task.shape) == 1:
+        features = task.shape[0]
+    elif model.encoder is not None:
+        features = encoder_features(model.encoder)
+    else:
+        raise ConfigError("model.latent_dim null is for features and pretrained encoders. Images need a number.")
+    return model.model_copy(update={"latent_dim": max(2, features // 4)})
+
+
+def build_backbone(model: ModelConfig, task: Task) -> tuple[nn.Module | None, tuple[int, ...]]:
+    """What stands in front of the encoder, and the shape of what comes out of it.
+
+    A pretrained encoder that is trained with the rest; for features what brings them to one scale; else nothing.
+    """
+    if task.features is not None:
+        return Standardise(*task.features), task.shape
+    if model.encoder is None:
+        return None, task.shape
+    if task.shape[0] != 3:
+        raise ConfigError(f"model.encoder needs images of three channels, and these have {task.shape[0]}.")
+    backbone = PretrainedEncoder(model.encoder, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
+    return backbone, (backbone.out_features,)
+
+
+def build_encoder(model: ModelConfig, shape: tuple[int, ...]) -> ConvEncoder | FeatureEncoder:
     """The encoder that every method shares."""
+    if len(shape) == 1:
+        return FeatureEncoder(shape[0])
     try:
-        return ConvEncoder(task.shape, model.channels)
+        return ConvEncoder(shape, model.channels)
     except ValueError as error:
         raise ConfigError(f"model.channels: {error}. Use fewer, or null to derive them from the image.") from error
 
 
 def build_vae(model: ModelConfig, task: Task) -> VAE:
-    encoder = build_encoder(model, task)
-    return VAE(encoder, ConvDecoder(model.latent_dim, encoder), model.latent_dim)
+    backbone, shape = build_backbone(model, task)
+    encoder, latent_dim = build_encoder(model, shape), model.axes
+    features = isinstance(encoder, FeatureEncoder)
+    decoder = FeatureDecoder(latent_dim, encoder) if features else ConvDecoder(latent_dim, encoder)
+    return VAE(encoder, decoder, latent_dim, backbone, live_target=model.recon_target == "live")
 
 
 def build_classifier(model: ModelConfig, task: Task) -> Classifier:
-    return Classifier(model.latent_dim, task.num_classes, model.hidden, model.activation)
+    return Classifier(model.axes, task.num_classes, model.hidden, model.activation)
 
 
 def build_network(model: ModelConfig, task: Task) -> Network:
     """The encoder and classifier of SITAR without decoder and noise: what baselines train."""
-    return Network(build_encoder(model, task), model.latent_dim, build_classifier(model, task))
+    backbone, shape = build_backbone(model, task)
+    return Network(build_encoder(model, shape), model.axes, build_classifier(model, task), backbone)

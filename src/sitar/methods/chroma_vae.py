@@ -13,17 +13,17 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
 from sitar.errors import ConfigError
 from sitar.functional.losses import cross_entropy, gaussian_kl, reconstruction, reparameterise
 from sitar.functional.neighbours import class_votes
-from sitar.methods.base import FitPhase, GradientPhase, Method, Objective, Phase, build_vae
+from sitar.methods.base import FitPhase, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod, build_vae
 from sitar.models import Classifier
 from sitar.registry import METHODS
 
 
-class ChromaVAEConfig(Config):
+class ChromaVAEConfig(WeightedConfig):
     name: Literal["chroma_vae"] = "chroma_vae"
     shortcut_dim: int = Field(default=2, gt=0, description="latents for the shortcut (z1); the rest are z2")
     beta: float = Field(default=1.0, ge=0, description="weight of the KL divergence")
@@ -34,20 +34,19 @@ class ChromaVAEConfig(Config):
 
 
 @METHODS.register("chroma_vae")
-class ChromaVAE(Method):
+class ChromaVAE(WeightedMethod):
     Config = ChromaVAEConfig
     core: Tensor
     label: Tensor
 
     def __init__(self, config: ChromaVAEConfig, model: ModelConfig, task: Task) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, task)
         self.num_classes = task.num_classes
-        core_dim = model.latent_dim - config.shortcut_dim
+        core_dim = model.axes - config.shortcut_dim
         if core_dim < 1:
             raise ConfigError(
                 f"method.shortcut_dim {config.shortcut_dim} leaves no latent to predict from: it must be below "
-                f"model.latent_dim, which is {model.latent_dim}."
+                f"model.latent_dim, which is {model.axes}."
             )
         if config.head == "knn" and config.neighbours > task.num_train:
             raise ConfigError(
@@ -73,18 +72,19 @@ class ChromaVAE(Method):
             yield GradientPhase("head", (objective,), epochs=self.config.head_epochs)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        mu, log_var = self.vae.encode(batch.x)
+        features = self.vae.backbone(batch.x)
+        mu, log_var = self.vae.posterior(features)
         z = reparameterise(mu, log_var)
-        error, kl = reconstruction(self.vae.decode(z), batch.x), gaussian_kl(mu, log_var)
-        fit = cross_entropy(self.shortcut(z[:, : self.config.shortcut_dim]), batch.y)
+        error, kl = reconstruction(self.vae.decode(z), self.vae.target(features)), gaussian_kl(mu, log_var)
+        fit = cross_entropy(self.shortcut(z[:, : self.config.shortcut_dim]), batch.y, self.class_weight)
         loss = error + self.config.beta * kl + self.config.weight * fit
         return {"loss": loss, "reconstruction": error, "kl": kl, "cross_entropy": fit}
 
     def head_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        return {"loss": cross_entropy(self.head(self.core_of(batch.x).detach()), batch.y)}
+        return {"loss": cross_entropy(self.head(self.core_of(batch.x).detach()), batch.y, self.class_weight)}
 
     def remember(self, split: TrainSplit) -> None:
-        self.core.copy_(in_batches(self.core_of, split.x, split.y.device))
+        self.core.copy_(in_batches(self.core_of, split.x, split.y.device, self.evaluation_batch))
         self.label.copy_(split.y)
 
     def core_of(self, x: Tensor) -> Tensor:

@@ -11,15 +11,14 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config
 from sitar.data.base import TrainBatch
 from sitar.functional.losses import cross_entropy, sample_cross_entropy
 from sitar.functional.smoothness import gradient_change
-from sitar.methods.base import NetworkMethod
+from sitar.methods.base import NetworkMethod, WeightedConfig
 from sitar.registry import METHODS
 
 
-class CurvatureConfig(Config):
+class CurvatureConfig(WeightedConfig):
     name: Literal["curvature"] = "curvature"
     gamma: float = Field(default=4.0, ge=0, description="weight of the penalty")
     step: float = Field(default=1.5, gt=0, description="length of the step over which the gradient may not change (h)")
@@ -30,10 +29,11 @@ class Curvature(NetworkMethod):
     Config = CurvatureConfig
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        fit = cross_entropy(self.logits(batch.x), batch.y)
+        fit = cross_entropy(self.logits(batch.x), batch.y, self.class_weight)
 
         def total(x: Tensor) -> Tensor:
             return sample_cross_entropy(self.logits(x), batch.y).sum()
 
-        bend = gradient_change(total, batch.x, self.config.step)
+        with self.settled():
+            bend = gradient_change(total, batch.x, self.config.step)
         return {"loss": fit + self.config.gamma * bend, "cross_entropy": fit, "curvature": bend}

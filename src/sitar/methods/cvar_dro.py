@@ -10,15 +10,14 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config
 from sitar.data.base import TrainBatch
-from sitar.functional.losses import sample_cross_entropy
+from sitar.functional.losses import sample_cross_entropy, weighted_mean
 from sitar.functional.risk import cvar
-from sitar.methods.base import NetworkMethod
+from sitar.methods.base import NetworkMethod, WeightedConfig
 from sitar.registry import METHODS
 
 
-class CVaRDROConfig(Config):
+class CVaRDROConfig(WeightedConfig):
     name: Literal["cvar_dro"] = "cvar_dro"
     share: float = Field(default=0.5, gt=0, le=1, description="share of a batch that counts, the worst first (alpha)")
 
@@ -29,4 +28,5 @@ class CVaRDRO(NetworkMethod):
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         losses = sample_cross_entropy(self.logits(batch.x), batch.y)
-        return {"loss": cvar(losses, self.config.share), "cross_entropy": losses.mean()}
+        weight = self.sample_weight(batch.y)
+        return {"loss": cvar(losses, self.config.share, weight), "cross_entropy": weighted_mean(losses, weight)}

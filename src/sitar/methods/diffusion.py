@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sitar.config import Config, ModelConfig
 from sitar.data.base import Task, TrainBatch
+from sitar.errors import ConfigError
 from sitar.functional.denoising import antithetic_noise, class_errors, even_timesteps, noised, random_timesteps
 from sitar.methods.base import GradientPhase, Method, Objective, Phase
 from sitar.models.unet import ConditionalUNet, cosine_alphas_cumprod
@@ -57,6 +58,11 @@ class Diffusion(Method):
 
     def __init__(self, config: DiffusionConfig, model: ModelConfig, task: Task) -> None:
         super().__init__()
+        if model.encoder is not None or len(task.shape) != 3:
+            raise ConfigError(
+                "The diffusion classifier models images themselves: it works neither on features nor behind an "
+                "encoder. Use another method, or images without model.encoder."
+            )
         self.config = config
         self.num_classes = task.num_classes
         self.denoiser = ConditionalUNet(task.shape, task.num_classes, config.unet_channels, config.layers_per_block)

@@ -8,12 +8,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig
 from sitar.data.base import GroupBatch, GroupTask
-from sitar.methods.base import GradientPhase, NetworkMethod, Objective, Phase, equal_sampling
+from sitar.functional.risk import group_risks
+from sitar.methods.base import GradientPhase, NetworkMethod, Objective, Phase, WeightedConfig, equal_sampling
 
 
-class InvariantConfig(Config):
+class InvariantConfig(WeightedConfig):
     penalty: float = Field(default=1e4, ge=0, description="weight of the penalty, once it has set in")
     penalty_from_epoch: int = Field(default=5, ge=0, description="epochs in which the penalty's weight is at most 1")
 
@@ -38,6 +39,10 @@ class InvariantMethod(NetworkMethod):
     def begin_epoch(self, epoch: int) -> None:
         late = epoch >= self.config.penalty_from_epoch
         self.penalty_weight.fill_(self.config.penalty if late else min(1.0, self.config.penalty))
+
+    def means(self, values: Tensor, batch: GroupBatch) -> tuple[Tensor, Tensor]:
+        """Mean of each environment's samples, and which environments the batch has."""
+        return group_risks(values, batch.environment, self.num_environments, self.sample_weight(batch.y))
 
     def penalised(self, risk: Tensor, penalty: Tensor) -> dict[str, Tensor]:
         loss = (risk + self.penalty_weight * penalty) / self.penalty_weight.clamp_min(1)

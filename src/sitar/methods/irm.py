@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sitar.data.base import GroupBatch
 from sitar.functional.losses import sample_cross_entropy
-from sitar.functional.risk import group_risks, mean_risk, scale_gradient
+from sitar.functional.risk import mean_risk, scale_gradient
 from sitar.methods.invariant import InvariantConfig, InvariantMethod
 from sitar.registry import METHODS
 
@@ -27,6 +27,6 @@ class IRM(InvariantMethod):
 
     def loss(self, batch: GroupBatch) -> dict[str, Tensor]:
         logits = self.logits(batch.x)
-        risks, present = group_risks(sample_cross_entropy(logits, batch.y), batch.environment, self.num_environments)
-        slopes, _ = group_risks(scale_gradient(logits, batch.y), batch.environment, self.num_environments)
+        risks, present = self.means(sample_cross_entropy(logits, batch.y), batch)
+        slopes, _ = self.means(scale_gradient(logits, batch.y), batch)
         return self.penalised(mean_risk(risks, present), mean_risk(slopes.square(), present))

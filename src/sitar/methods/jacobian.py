@@ -11,15 +11,14 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config
 from sitar.data.base import TrainBatch
 from sitar.functional.losses import cross_entropy
 from sitar.functional.smoothness import jacobian_norm
-from sitar.methods.base import NetworkMethod
+from sitar.methods.base import NetworkMethod, WeightedConfig
 from sitar.registry import METHODS
 
 
-class JacobianConfig(Config):
+class JacobianConfig(WeightedConfig):
     name: Literal["jacobian"] = "jacobian"
     lambda_: float = Field(default=0.01, ge=0, alias="lambda", description="weight of the penalty (lambda_JR)")
     projections: int = Field(default=1, gt=0, description="random projections a sample (n_proj)")
@@ -30,6 +29,7 @@ class Jacobian(NetworkMethod):
     Config = JacobianConfig
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        fit = cross_entropy(self.logits(batch.x), batch.y)
-        slope = jacobian_norm(self.logits, batch.x, self.config.projections)
+        fit = cross_entropy(self.logits(batch.x), batch.y, self.class_weight)
+        with self.settled():
+            slope = jacobian_norm(self.logits, batch.x, self.config.projections)
         return {"loss": fit + self.config.lambda_ / 2 * slope, "cross_entropy": fit, "jacobian": slope}

@@ -13,29 +13,28 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch
 from sitar.functional.losses import cross_entropy
-from sitar.methods.base import GradientPhase, Method, Objective, Phase, build_network
+from sitar.methods.base import GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod, build_network
 from sitar.registry import METHODS
 
 logger = logging.getLogger(__name__)
 
 
-class JTTConfig(Config):
+class JTTConfig(WeightedConfig):
     name: Literal["jtt"] = "jtt"
     first_epochs: int = Field(default=1, gt=0, description="epochs of the first model; the last one marks errors (T)")
     copies: int = Field(default=20, gt=0, description="further copies of each error in the second stage (lambda)")
 
 
 @METHODS.register("jtt")
-class JTT(Method):
+class JTT(WeightedMethod):
     Config = JTTConfig
     wrong: Tensor
 
     def __init__(self, config: JTTConfig, model: ModelConfig, task: Task) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, task)
         self.first = build_network(model, task)
         self.second = build_network(model, task)
         self.register_buffer("wrong", torch.zeros(task.num_train, dtype=torch.bool))
@@ -63,10 +62,10 @@ class JTT(Method):
         logits = self.first(batch.x)
         wrong = logits.detach().argmax(1) != batch.y
         self.wrong.copy_(self.wrong.scatter(0, batch.index, wrong))
-        return {"loss": cross_entropy(logits, batch.y), "errors": wrong.float().mean()}
+        return {"loss": cross_entropy(logits, batch.y, self.class_weight), "errors": wrong.float().mean()}
 
     def second_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        return {"loss": cross_entropy(self.second(batch.x), batch.y)}
+        return {"loss": cross_entropy(self.second(batch.x), batch.y, self.class_weight)}
 
     def logits(self, x: Tensor) -> Tensor:
         return self.second(x)

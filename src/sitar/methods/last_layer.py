@@ -9,13 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.losses import cross_entropy
-from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase
+from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase, WeightedConfig
 
 
-class LastLayerConfig(Config):
+class LastLayerConfig(WeightedConfig):
     held_out: float = Field(default=0.2, gt=0, lt=1, description="share of the training split kept for the last layer")
 
 
@@ -30,15 +30,16 @@ class LastLayerMethod(NetworkMethod):
 
     def phases(self) -> Iterator[Phase]:
         objective = Objective(self.loss, list(self.parameters()))
-        yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1))
+        yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1), select=False)
         yield FitPhase("last layer", self.refit)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        return {"loss": cross_entropy(self.logits(batch.x), batch.y)}
+        return {"loss": cross_entropy(self.logits(batch.x), batch.y, self.class_weight)}
 
     def refit(self, split: TrainSplit) -> None:
         index = self.held_out.nonzero().squeeze(1)
-        features = in_batches(self.network.features, split.x[index.to(split.x.device)], split.y.device)
+        held_out = split.x[index.to(split.x.device)]
+        features = in_batches(self.network.features, held_out, split.y.device, self.evaluation_batch)
         weight, bias = self.fit(features, index, split)
         with torch.no_grad():
             self.network.last_layer.weight.copy_(weight)

@@ -13,32 +13,31 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch
-from sitar.functional.losses import sample_cross_entropy
-from sitar.methods.base import GradientPhase, Method, Objective, Phase, build_network
+from sitar.functional.losses import sample_cross_entropy, weighted_mean
+from sitar.methods.base import GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod, build_network
 from sitar.registry import METHODS
 
 EPS = 1e-8
 UNSEEN = -1.0  # in a table of losses, which are never negative
 
 
-class LfFConfig(Config):
+class LfFConfig(WeightedConfig):
     name: Literal["lff"] = "lff"
     q: float = Field(default=0.7, gt=0, le=1, description="how much the biased network prefers what is easy")
     decay: float = Field(default=0.7, ge=0, lt=1, description="of the running mean of each sample's loss")
 
 
 @METHODS.register("lff")
-class LfF(Method):
+class LfF(WeightedMethod):
     Config = LfFConfig
     biased_losses: Tensor
     debiased_losses: Tensor
     label: Tensor
 
     def __init__(self, config: LfFConfig, model: ModelConfig, task: Task) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, task)
         self.num_classes = task.num_classes
         self.biased = build_network(model, task)
         self.debiased = build_network(model, task)
@@ -60,8 +59,9 @@ class LfF(Method):
         difficulty = b / (b + d + EPS)
 
         confidence = biased.detach().softmax(1).gather(1, batch.y.unsqueeze(1)).squeeze(1)
-        easy = (self.config.q * confidence**self.config.q * biased_loss).mean()
-        hard = (difficulty * debiased_loss).mean()
+        weight = self.sample_weight(batch.y)  # of no use above: it cancels where a loss is in units of its class's
+        easy = weighted_mean(self.config.q * confidence**self.config.q * biased_loss, weight)
+        hard = weighted_mean(difficulty * debiased_loss, weight)
         return {"loss": easy + hard, "biased": easy, "debiased": hard, "difficulty": difficulty.mean()}
 
     def relative(self, table: Tensor, loss: Tensor, batch: TrainBatch) -> Tensor:

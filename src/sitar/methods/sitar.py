@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch
 from sitar.functional.correlation import label_correlation, shortcut_score
 from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
@@ -20,10 +20,10 @@ from sitar.functional.losses import consistency, cross_entropy, gaussian_kl, rec
 from sitar.functional.noise import Distribution, axis_noise, direction_noise, swap_noise
 from sitar.methods.base import (
     GradientPhase,
-    Method,
     Objective,
     Phase,
-    balanced_weights,
+    WeightedConfig,
+    WeightedMethod,
     build_classifier,
     build_vae,
 )
@@ -31,7 +31,7 @@ from sitar.models import Discriminator
 from sitar.registry import METHODS
 
 
-class SITARConfig(Config):
+class SITARConfig(WeightedConfig):
     name: Literal["sitar"] = "sitar"
     alpha: float = Field(default=1.0, ge=0, description="strength of the noise")
     vae: Literal["beta", "tc", "factor"] = Field(
@@ -47,9 +47,6 @@ class SITARConfig(Config):
         "another sample's; isotropic: v = 1",
     )
     noise_distribution: Distribution = Field(default="gaussian", description="not used by swap")
-    class_weight: Literal["balanced"] | None = Field(
-        default=None, description="balanced: weights the cross-entropy and the correlation alike"
-    )
     beta_start: float | None = Field(default=None, ge=0, description="beta in the first epoch; null: no annealing")
     beta_anneal_epochs: int = Field(default=20, gt=0, description="epochs in which beta goes linearly to its value")
     discriminator_hidden: int = Field(default=256, gt=0, description="units of each layer of FactorVAE's discriminator")
@@ -64,23 +61,19 @@ class SITARConfig(Config):
 
 
 @METHODS.register("sitar")
-class SITAR(Method):
+class SITAR(WeightedMethod):
     Config = SITARConfig
-    class_weight: Tensor | None
+    config: SITARConfig
     beta: Tensor
 
     def __init__(self, config: SITARConfig, model: ModelConfig, task: Task) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, task)
         self.num_classes = task.num_classes
         self.num_train = task.num_train
         self.vae = build_vae(model, task)
         self.classifier = build_classifier(model, task)
         if config.vae == "factor":
-            self.discriminator = Discriminator(
-                model.latent_dim, config.discriminator_hidden, config.discriminator_layers
-            )
-        self.register_buffer("class_weight", balanced_weights(task) if config.class_weight else None)
+            self.discriminator = Discriminator(model.axes, config.discriminator_hidden, config.discriminator_layers)
         self.register_buffer("beta", torch.tensor(config.beta))
 
     def phases(self) -> Iterator[Phase]:
@@ -97,12 +90,12 @@ class SITAR(Method):
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Lines 5 to 13 of Algorithm 1."""
-        mu, log_var = self.vae.encode(batch.x)
+        features = self.vae.backbone(batch.x)
+        mu, log_var = self.vae.posterior(features)
         z = reparameterise(mu, log_var)
-        error = reconstruction(self.vae.decode(z), batch.x)
+        error = reconstruction(self.vae.decode(z), self.vae.target(features))
         divergence = self.divergence(z, mu, log_var)
-        weight = None if self.class_weight is None else self.class_weight[batch.y]
-        correlation = label_correlation(mu.detach(), batch.y, self.num_classes, weight)
+        correlation = label_correlation(mu.detach(), batch.y, self.num_classes, self.sample_weight(batch.y))
         shaken = z + self.config.alpha * self.noise(z, correlation)
         logits, shaken_logits = self.classifier(z), self.classifier(shaken)
         robust = cross_entropy(shaken_logits, batch.y, self.class_weight)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sitar.data.base import GroupBatch
 from sitar.functional.losses import sample_cross_entropy
-from sitar.functional.risk import group_risks, mean_risk, risk_variance
+from sitar.functional.risk import mean_risk, risk_variance
 from sitar.methods.invariant import InvariantConfig, InvariantMethod
 from sitar.registry import METHODS
 
@@ -26,6 +26,5 @@ class VREx(InvariantMethod):
     Config = VRExConfig
 
     def loss(self, batch: GroupBatch) -> dict[str, Tensor]:
-        losses = sample_cross_entropy(self.logits(batch.x), batch.y)
-        risks, present = group_risks(losses, batch.environment, self.num_environments)
+        risks, present = self.means(sample_cross_entropy(self.logits(batch.x), batch.y), batch)
         return self.penalised(mean_risk(risks, present), risk_variance(risks, present))

@@ -1,4 +1,4 @@
-"""A plain classifier of images on the encoder that every method shares."""
+"""A plain classifier on the encoder that every method shares."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from sitar.models.classifier import Classifier
 
 
 class Network(nn.Module):
-    """Encoder, the linear layer that is the posterior mean elsewhere, and the small classifier."""
+    """Backbone, encoder, the linear layer that is the posterior mean elsewhere, and the small classifier."""
 
-    def __init__(self, encoder: nn.Module, latent_dim: int, classifier: Classifier) -> None:
+    def __init__(
+        self, encoder: nn.Module, latent_dim: int, classifier: Classifier, backbone: nn.Module | None = None
+    ) -> None:
         super().__init__()
+        self.backbone = backbone or nn.Identity()
         self.encoder = encoder
         self.mean = nn.Linear(int(encoder.out_features), latent_dim)  # type: ignore[arg-type]
         self.classifier = classifier
 
     def features(self, x: Tensor) -> Float[Tensor, "batch hidden"]:
         """What the last layer sees."""
-        return self.classifier.features(self.mean(self.encoder(x)))
+        return self.classifier.features(self.mean(self.encoder(self.backbone(x))))
 
     @property
     def last_layer(self) -> nn.Linear:

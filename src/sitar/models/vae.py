@@ -7,10 +7,24 @@ from torch import Tensor, nn
 
 
 class VAE(nn.Module):
-    """Linear heads for the posterior's mean and log-variance on top of an encoder that has `out_features`."""
+    """Linear heads for the posterior's mean and log-variance on top of an encoder that has `out_features`.
 
-    def __init__(self, encoder: nn.Module, decoder: nn.Module, latent_dim: int) -> None:
+    What is encoded and reconstructed are the features that `backbone` makes of an input; by default the input itself.
+    With `live_target` the error of reconstruction moves a backbone that is trained too, else it is held fixed there.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        latent_dim: int,
+        backbone: nn.Module | None = None,
+        *,
+        live_target: bool = False,
+    ) -> None:
         super().__init__()
+        self.backbone = backbone or nn.Identity()
+        self.live_target = live_target
         self.encoder = encoder
         self.decoder = decoder
         features = int(encoder.out_features)  # type: ignore[arg-type]
@@ -18,9 +32,17 @@ class VAE(nn.Module):
         self.log_variance = nn.Linear(features, latent_dim)
 
     def encode(self, x: Tensor) -> tuple[Float[Tensor, "batch latent"], Float[Tensor, "batch latent"]]:
-        """Mean and log-variance of the posterior."""
-        features = self.encoder(x)
-        return self.mean(features), self.log_variance(features)
+        """Mean and log-variance of the posterior of an input."""
+        return self.posterior(self.backbone(x))
+
+    def posterior(self, features: Tensor) -> tuple[Float[Tensor, "batch latent"], Float[Tensor, "batch latent"]]:
+        """The same of what the backbone has made of an input."""
+        hidden = self.encoder(features)
+        return self.mean(hidden), self.log_variance(hidden)
+
+    def target(self, features: Tensor) -> Tensor:
+        """What `decode` is compared with."""
+        return features if self.live_target else features.detach()
 
     def decode(self, z: Float[Tensor, "batch latent"]) -> Tensor:
         return self.decoder(z)

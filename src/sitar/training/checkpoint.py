@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,16 +31,19 @@ def to_cpu(value: Any) -> Any:
     return value
 
 
-def save_weights(folder: RunFolder, weights: dict[str, Tensor]) -> None:
-    folder.model_file.parent.mkdir(exist_ok=True)
-    write_atomic(folder.model_file, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
+def save_weights(file: Path, weights: dict[str, Tensor]) -> None:
+    file.parent.mkdir(exist_ok=True)
+    write_atomic(file, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
 
 
-def load_weights(folder: RunFolder) -> dict[str, Tensor]:
+def load_weights(file: Path, into: nn.Module) -> None:
+    """Put the weights of a run's file into a module that has just these."""
     try:
-        return load(folder.model_file.read_bytes())
+        into.load_state_dict(load(file.read_bytes()))
     except (OSError, SafetensorError) as error:
-        raise RunError(f"The weights {str(folder.model_file)!r} cannot be read: {error}.") from error
+        raise RunError(f"The weights {str(file)!r} cannot be read: {error}.") from error
+    except RuntimeError as error:
+        raise RunError(f"The weights {str(file)!r} do not fit the run's config.yaml: {error}") from error
 
 
 def save_state(folder: RunFolder, state: State) -> None:

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from sitar.config import RunConfig, run_config
 from sitar.data import load_data
-from sitar.errors import DataError, RunError
+from sitar.errors import DataError
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import build_method, data_for
 from sitar.records import RunFolder
 from sitar.training.checkpoint import load_weights
 from sitar.training.environment import resolve_device
+from sitar.training.features import FrozenEncoder
 from sitar.training.run import evaluate_method
 
 
@@ -28,19 +29,20 @@ def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> Train
 
 
 class TrainedModel:
-    """Predicts for inputs as the training data stores them: images as uint8 (n, channel, height, width)."""
+    """Predicts for inputs as the training data stores them: images as uint8 (n, channel, height, width), features."""
 
     def __init__(self, folder: RunFolder, device: str = "auto") -> None:
         folder.result()  # refuses a run that is not finished
         self.folder = folder
-        self.config: RunConfig = run_config(folder.read_config())
+        self.config: RunConfig = _without_weights(run_config(folder.read_config()))
         self.device = resolve_device(device)
         self.data = data_for(self.config, load_data(self.config.data))
-        self.method = build_method(self.config, self.data.task)
-        try:
-            self.method.load_state_dict(load_weights(folder))
-        except RuntimeError as error:
-            raise RunError(f"The weights in {str(folder.path)!r} do not fit its config.yaml: {error}") from error
+        task, self.encoder = self.data.task, None
+        if self.config.model.freeze_encoder:
+            self.encoder = FrozenEncoder(self.config.model, self.device, folder.encoder_file)
+            task = self.encoder.task(task)
+        self.method = build_method(self.config, task)
+        load_weights(folder.model_file, self.method)
         self.method.to(self.device).eval()
 
     @property
@@ -53,8 +55,11 @@ class TrainedModel:
         expected = self.data.task.shape
         if tuple(x.shape[1:]) != expected:
             raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
-        if x.dtype != torch.uint8 and not (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all())):
+        in_range = x.dtype == torch.uint8 or (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all()))
+        if len(expected) == 3 and not in_range:
             raise DataError("Expected images as uint8, or as floats in [0, 1].")
+        if self.encoder is not None:
+            x = self.encoder(x)
         return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
 
     def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:
@@ -67,4 +72,10 @@ class TrainedModel:
 
     def evaluate(self) -> dict[str, dict[str, Any]]:
         """Metrics of every split, computed anew."""
-        return evaluate_method(self.method, self.data, self.device)[0]
+        data = self.data if self.encoder is None else self.encoder.data(self.data)
+        return evaluate_method(self.method, data, self.device)[0]
+
+
+def _without_weights(config: RunConfig) -> RunConfig:
+    """The run holds the trained encoder: where its first weights came from need not be there any more."""
+    return config.model_copy(update={"model": config.model.model_copy(update={"encoder_weights": "random"})})

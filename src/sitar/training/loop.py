@@ -211,7 +211,7 @@ class Loop:
             },
         )
         chosen = progress["best"]["weights"] if progress is not None else None
-        save_weights(self.folder, chosen or weights)
+        save_weights(self.folder.model_file, chosen or weights)
         self.saved = time.perf_counter()
 
 

@@ -15,7 +15,7 @@ import torch
 
 from sitar.config import RunConfig, load_config
 from sitar.data import Data, EvalSplit, load_data
-from sitar.errors import RunError
+from sitar.errors import ConfigError, RunError
 from sitar.evaluation.metrics import split_metrics
 from sitar.evaluation.predict import predict_logits
 from sitar.evaluation.selection import check_selection
@@ -23,6 +23,7 @@ from sitar.methods import Method, build_method, data_for, needs_groups
 from sitar.records import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
 from sitar.training.checkpoint import load_state, save_weights
 from sitar.training.environment import describe_environment, resolve_device
+from sitar.training.features import FrozenEncoder
 from sitar.training.loop import Loop
 from sitar.training.progress import ProgressReport
 from sitar.training.seeding import INIT, seed_everything
@@ -67,23 +68,43 @@ def train_config(
         _check_same(config, folder)
         if folder.is_done:
             return folder
+    report = ProgressReport(progress)
     data = data_for(config, load_data(config.data))
     check_selection(config.train.selection, data)
+    _check_inputs(config, data)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         seed_everything(config.seed, INIT, 0)
+        encoder = None
+        if config.model.freeze_encoder:
+            encoder = FrozenEncoder(config.model, place)
+            with report:
+                data = encoder.data(data, report.evaluating)
         method = build_method(config, data.task)
-        report = ProgressReport(progress)
         loop = Loop(method, data, config, folder, place, report)
         state = load_state(folder) if resuming else None
         if not resuming:
             folder.create(config.to_dict())
         with folder.lock(), report:
             _write_environment(folder, config, data, place)
+            if encoder is not None:
+                save_weights(folder.encoder_file, encoder.network.state_dict())
             loop.run(state)
-            save_weights(folder, method.state_dict())
+            save_weights(folder.model_file, method.state_dict())
             splits, predictions = evaluate_method(method, data, place, report)
             _finish(folder, config, loop, splits, predictions)
     return folder
+
+
+def _check_inputs(config: RunConfig, data: Data) -> None:
+    """Settings of one section that another forbids."""
+    images = len(data.task.shape) == 3
+    if config.model.encoder is not None and not images:
+        raise ConfigError("model.encoder reads images, and this data holds features already. Leave it out.")
+    if config.train.augment != "none" and (config.model.freeze_encoder or not images):
+        raise ConfigError(
+            "train.augment changes images anew in every epoch, and here the model is given features that are computed "
+            "once. Use train.augment=none, or model.freeze_encoder=false."
+        )
 
 
 def _finish(

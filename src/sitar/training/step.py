@@ -7,6 +7,7 @@ It reads its place in the epoch from tensors on the device, so that the captured
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.optim import Optimizer
 
 from sitar.config import TrainConfig
 from sitar.data.base import TrainSplit
+from sitar.functional.augment import crop_and_flip
 from sitar.methods.base import Objective
 from sitar.training.optimise import set_learning_rate
 
@@ -67,6 +69,8 @@ class EagerStep:
         index = self.order.index_select(0, self.position).squeeze(0)
         self.position += 1
         batch = self.split.batch(index)
+        if self.config.augment == "crop_flip":
+            batch = replace(batch, x=crop_and_flip(batch.x))
         for objective, optimiser in zip(self.objectives, self.optimisers, strict=True):
             optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):

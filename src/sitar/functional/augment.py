@@ -1,0 +1,35 @@
+"""Random views of a batch of images, drawn and computed on the device that holds them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+SCALE = (0.7, 1.0)  # share of the area that a crop keeps
+RATIO = 4 / 3  # largest ratio of its sides
+
+
+def crop_and_flip(x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch channel height width"]:
+    """A random crop of each image, resized to the image, and flipped left to right half of the time.
+
+    As torchvision's RandomResizedCrop, except that the ratio of the sides is drawn among those that fit into the image
+    where torchvision draws again, and that pixels are interpolated without smoothing: crops are hardly smaller than
+    the image.
+    """
+    area, log_ratio, across, down, side = torch.rand(5, len(x), device=x.device)
+    area = SCALE[0] + (SCALE[1] - SCALE[0]) * area
+    fits = (-area.log()).clamp_max(math.log(RATIO))
+    stretch = torch.exp((2 * log_ratio - 1) * fits / 2)
+    width, height = area.sqrt() * stretch, area.sqrt() / stretch
+    flip = torch.where(side < 0.5, -1.0, 1.0)
+    zero = torch.zeros_like(area)
+    rows = [
+        torch.stack([width * flip, zero, (1 - width) * (2 * across - 1)], 1),
+        torch.stack([zero, height, (1 - height) * (2 * down - 1)], 1),
+    ]
+    grid = F.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid.to(x.dtype), mode="bilinear", padding_mode="border", align_corners=False)

@@ -1,0 +1,105 @@
+"""Parquet files as Hugging Face lays datasets out: a row an image, in shards.
+
+A row's name is that of its shard below the root and its number: `data/train-00000-of-00002.parquet/0000017`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from sitar.errors import ConfigError, DataError
+from sitar.images.bits import BadImageError
+
+IMAGE = "image"  # the column with the bytes of image files, alone or in a struct beside their path
+ROWS = 64  # read at once: a row group can be the whole shard
+
+
+def find_shards(root: Path) -> dict[str, Path]:
+    """The Parquet files below `root` by their name; an error where some of a set (-00001-of-00003) are missing."""
+    shards = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.parquet"))}
+    sets: dict[tuple[str, int], set[int]] = {}
+    for name in shards:
+        if numbered := re.fullmatch(r"(.*)-(\d+)-of-(\d+)(-\w+)?\.parquet", name):
+            sets.setdefault((numbered[1], int(numbered[3])), set()).add(int(numbered[2]))
+    for (name, total), numbers in sets.items():
+        if missing := sorted(set(range(total)) - numbers):
+            raise DataError(
+                f"{len(missing)} of the {total} Parquet files {name}-* are missing in {str(root)!r}, the first is "
+                f"number {missing[0]}: half a download? Bring all of them."
+            )
+    return shards
+
+
+def row_name(shard: str, row: int) -> str:
+    """Sorts as the rows do, so that a sorted list of names is read from front to back."""
+    return f"{shard}/{row:07}"
+
+
+def read_columns(path: Path, wanted: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns of one shard, without its images; an error where one of them, or that of the images, is missing."""
+    file = _open(path)
+    schema = file.schema_arrow
+    if missing := [column for column in (*wanted, IMAGE) if column not in schema.names]:
+        raise DataError(
+            f"{str(path)!r} lacks the columns {', '.join(missing)}. It has: {', '.join(schema.names) or 'none'}."
+        )
+    kind = str(schema.field(IMAGE).type)
+    if "binary" not in kind:
+        raise DataError(f"The column {IMAGE!r} of {str(path)!r} holds {kind}, not the bytes of image files.")
+    table = file.read(columns=list(wanted))
+    return {column: table[column].to_pylist() for column in wanted}
+
+
+class Shard:
+    """The images of one file, cheap to read in the order of its rows: a few at a time are in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        status = path.stat()
+        self.stamp = f"{status.st_size} {status.st_mtime_ns}"
+        self._file: Any = None
+        self._ends: list[int] = []  # of each row group
+        self._rows: Sequence[Any] = ()
+        self._first = self._end = 0  # of the rows at hand; of their row group
+        self._batches: Iterator[Any] = iter(())
+
+    def read(self, row: int) -> bytes:
+        try:
+            if not self._first <= row < self._first + len(self._rows):
+                self._seek(row)
+            image = self._rows[row - self._first].as_py()
+        except (OSError, ValueError, NotImplementedError) as error:  # what Arrow's errors are
+            self._first = self._end = 0
+            raise BadImageError(f"the Parquet file is damaged: {error}") from error
+        return (image.get("bytes") if isinstance(image, Mapping) else image) or b""
+
+    def _seek(self, row: int) -> None:
+        if self._file is None:
+            self._file = _open(self.path)
+            metadata = self._file.metadata
+            self._ends = list(accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
+        if not self._first <= row < self._end:
+            group = next(i for i, end in enumerate(self._ends) if row < end)
+            self._first, self._end = (self._ends[group - 1] if group else 0), self._ends[group]
+            self._batches, self._rows = self._file.iter_batches(ROWS, row_groups=[group], columns=[IMAGE]), ()
+        while row >= self._first + len(self._rows):
+            self._first += len(self._rows)
+            self._rows = next(self._batches).column(0)
+
+
+def _open(path: Path) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigError(
+            f'Parquet files need pyarrow, which cannot be imported ({error}). Run `pip install "sitar[parquet]"`.'
+        ) from error
+    try:
+        # mapped and without read-ahead: a row group would else be in memory as a whole
+        return pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{str(path)!r} is no Parquet file, or was cut ({error}). Bring it again.") from error

@@ -1,0 +1,49 @@
+"""Encoder and decoder of a VAE in a space of features: of a pretrained network, or a user's own embeddings."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class FeatureEncoder(nn.Module):
+    """Two linear layers with GELU, from d to d/2 and to d/4 (appendix); `out_features` is the latter."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        half, self.out_features = max(1, features // 2), max(1, features // 4)
+        self.features = features
+        self.layers = nn.Sequential(nn.Linear(features, half), nn.GELU(), nn.Linear(half, self.out_features), nn.GELU())
+
+    def forward(self, x: Float[Tensor, "batch feature"]) -> Float[Tensor, "batch quarter"]:
+        return self.layers(x)
+
+
+class FeatureDecoder(nn.Module):
+    """Mirror image of the encoder, linear at the end: features have no bounds."""
+
+    def __init__(self, latent_dim: int, encoder: FeatureEncoder) -> None:
+        super().__init__()
+        half = max(1, encoder.features // 2)
+        self.layers = nn.Sequential(nn.Linear(latent_dim, half), nn.GELU(), nn.Linear(half, encoder.features))
+
+    def forward(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch feature"]:
+        return self.layers(z)
+
+
+class Standardise(nn.Module):
+    """Features of mean 0 and variance 1 over the training split, so that beta means the same for every embedding.
+
+    A feature that never changes there is 0.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: Float[Tensor, " feature"], deviation: Float[Tensor, " feature"]) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean.clone())  # two networks may share the task
+        self.register_buffer("scale", (deviation > 0).float() / deviation.clamp_min(1e-12))
+
+    def forward(self, x: Float[Tensor, "batch feature"]) -> Float[Tensor, "batch feature"]:
+        return (x - self.mean) * self.scale

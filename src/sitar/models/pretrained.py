@@ -1,0 +1,99 @@
+"""Pretrained image encoders: networks of timm without their head, weights from the hub or a local file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from sitar.errors import ConfigError
+from sitar.registry import did_you_mean
+
+HUB, RANDOM = "hub", "random"
+
+
+class PretrainedEncoder(nn.Module):
+    """Images in [0, 1] to `out_features`, normalised as the network's weights expect."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, name: str, weights: str = HUB, *, stride_in_1x1: bool = False) -> None:
+        super().__init__()
+        self.network = _create(name, from_hub=weights == HUB)
+        if stride_in_1x1:
+            _move_stride(self.network, name)
+        if weights not in (HUB, RANDOM):
+            _load(self.network, Path(weights).expanduser(), name)
+        self.out_features = int(self.network.num_features)  # type: ignore[arg-type]
+        expected = self.network.pretrained_cfg  # type: ignore[union-attr]
+        for key in ("mean", "std"):
+            self.register_buffer(key, torch.tensor(expected[key]).view(1, 3, 1, 1), persistent=False)  # type: ignore[index]
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch feature"]:
+        x = ((x - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+        return self.network(x)
+
+
+def encoder_features(name: str) -> int:
+    """How many features a network of timm gives, without making it."""
+    with torch.device("meta"):
+        return int(_create(name, from_hub=False).num_features)  # type: ignore[arg-type]
+
+
+def _create(name: str, *, from_hub: bool) -> nn.Module:
+    import timm
+
+    if not timm.is_model(name.partition(".")[0]):
+        raise ConfigError(
+            f"model.encoder {name!r} is no network of timm.{did_you_mean(name, timm.list_models(pretrained=True))}"
+        )
+    try:
+        return timm.create_model(name, pretrained=from_hub, num_classes=0)
+    except Exception as error:  # what the hub's client raises without a network is not specified
+        raise ConfigError(
+            f"The weights of {name!r} cannot be had ({type(error).__name__}: {error}). Check the network, or give a "
+            "file of weights with model.encoder_weights."
+        ) from error
+
+
+def _load(network: nn.Module, path: Path, name: str) -> None:
+    """Weights from a file by the names of timm; a head of classes in it is left out."""
+    try:
+        found = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except (OSError, SafetensorError, RuntimeError, ValueError, EOFError) as error:
+        raise ConfigError(f"model.encoder_weights {str(path)!r} cannot be read: {error}.") from error
+    except Exception as error:  # a pickle with more than tensors
+        raise ConfigError(
+            f"model.encoder_weights {str(path)!r} holds more than tensors, and is not opened for safety. Save the "
+            "state dict alone, best as .safetensors."
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise ConfigError(f"model.encoder_weights {str(path)!r} holds no state dict: names and tensors.")
+    wanted = network.state_dict()
+    missing = [key for key in wanted if key not in found and not key.endswith("num_batches_tracked")]
+    wrong = [key for key in wanted if key in found and found[key].shape != wanted[key].shape]
+    if missing or wrong:
+        what = f"lacks {len(missing)} of {len(wanted)} tensors" if missing else f"has {len(wrong)} of another shape"
+        raise ConfigError(
+            f"model.encoder_weights {str(path)!r} does not fit {name!r}: it {what}, such as {(missing or wrong)[0]!r}."
+        )
+    network.load_state_dict({key: found[key].to(wanted[key].dtype) for key in wanted if key in found}, strict=False)
+
+
+def _move_stride(network: nn.Module, name: str) -> None:
+    """As the first ResNets and their Caffe and Keras weights have it: a stage halves in its first 1x1 convolution."""
+    stages = [getattr(network, f"layer{i}", None) for i in (2, 3, 4)]
+    for stage in stages:
+        block = stage[0] if isinstance(stage, nn.Sequential) else None
+        first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
+        if not (isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and first.kernel_size == (1, 1)):
+            raise ConfigError(
+                f"model.stride_in_1x1 is for ResNets with bottlenecks, such as resnet50; {name!r} has none."
+            )
+        first.stride, second.stride = (2, 2), (1, 1)

@@ -1,0 +1,78 @@
+"""Features of a frozen encoder: computed once for a split, kept in the cache, and then data like any other."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sitar.config import ModelConfig
+from sitar.data.base import Data, Task, in_batches
+from sitar.errors import ConfigError
+from sitar.images.cache import cache_root
+from sitar.models import PretrainedEncoder
+from sitar.records import write_atomic
+from sitar.training.checkpoint import load_weights
+
+BATCH = 128
+Watch = Callable[[str, int], Callable[[int], None]]  # of a split and its size: what is told how many samples are done
+
+
+class FrozenEncoder:
+    """A pretrained encoder that is never trained: images as a split stores them to features."""
+
+    def __init__(self, model: ModelConfig, device: torch.device, weights: Path | None = None) -> None:
+        """With the weights that the settings name, or those of a run that has kept its own."""
+        assert model.encoder is not None
+        self.device = device
+        self.network = PretrainedEncoder(model.encoder, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
+        if weights is not None:
+            load_weights(weights, self.network)
+        self.network.to(device).eval().requires_grad_(False)
+        self.key = hashlib.blake2b(f"{model.encoder} {model.stride_in_1x1} {device.type}".encode(), digest_size=16)
+        for name, tensor in self.network.state_dict().items():
+            self.key.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+
+    def __call__(self, x: Tensor, watch: Callable[[int], None] = lambda _: None) -> Tensor:
+        return in_batches(self.network, x, self.device, BATCH, watch).cpu()
+
+    def task(self, task: Task) -> Task:
+        """`task` as a method on the features sees it; their moments are those of no data yet."""
+        features = self.network.out_features
+        return replace(task, shape=(features,), features=(torch.zeros(features), torch.ones(features)))
+
+    def data(self, data: Data, watch: Watch = lambda _, __: lambda _: None) -> Data:
+        """`data` with features in the place of images."""
+        evaluation = {
+            name: replace(split, x=self.cached(split.x, watch(name, len(split))))
+            for name, split in data.evaluation.items()
+        }
+        train = replace(data.train, x=self.cached(data.train.x, watch("train", len(data.train))))
+        return replace(data, train=train, evaluation=evaluation)
+
+    def cached(self, x: Tensor, watch: Callable[[int], None]) -> Tensor:
+        """Features of a split, from the cache or into it."""
+        if x.ndim != 4 or x.shape[1] != 3:
+            raise ConfigError(
+                f"model.encoder needs images of three channels, and this data has inputs of shape {tuple(x.shape[1:])}."
+            )
+        key = self.key.copy()
+        key.update(f"{tuple(x.shape)} {x.dtype}".encode())
+        for chunk in x.split(BATCH):
+            key.update(chunk.cpu().contiguous().numpy().tobytes())
+        path = cache_root() / "features" / f"{key.hexdigest()}.npy"
+        try:
+            return torch.from_numpy(np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError):  # none yet, or a damaged one
+            features = self(x, watch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        np.save(buffer, features.numpy())
+        write_atomic(path, buffer.getvalue())
+        return features

@@ -1,0 +1,145 @@
+"""Every method on features and behind a pretrained encoder, trained with it or frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import sitar
+from sitar.errors import ConfigError
+from sitar.registry import METHODS
+from sitar.training import loop
+from sitar.training.features import FrozenEncoder
+
+from .conftest import Stop, assert_same_run, predictions, run, toy, weights
+
+FEATURES = {"name": "toy_blobs", "features": True}
+MODEL = {"latent_dim": 4, "hidden": 8}
+ENCODER = {**MODEL, "encoder": "test_resnet", "encoder_weights": "random"}
+FROZEN = {**ENCODER, "freeze_encoder": True}
+SHORT = {"epochs": 2, "batch_size": 25}
+NAMES = [name for name in METHODS.names() if name != "diffusion"]
+OPTIONS = {"chroma_vae": {"neighbours": 5}}
+pytestmark = pytest.mark.usefixtures("_toys")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+
+
+def options(name: str) -> dict[str, int]:
+    return OPTIONS.get(name, {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_train_on_features(name: str, tmp_path: Path) -> None:
+    folder = run(toy(name, data=FEATURES, model=MODEL, train=SHORT, **options(name)), tmp_path / "run")
+    model = sitar.load(folder, device="cpu")
+    x = model.data.evaluation["val"].x
+    assert x.shape == (40, 12)
+    np.testing.assert_array_equal(model.logits(x), predictions(folder)["val/logits"])
+    assert any(key.endswith("backbone.scale") for key in weights(folder))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_train_behind_an_encoder(name: str, tmp_path: Path) -> None:
+    config = toy(name, model=ENCODER, train={**SHORT, "augment": "crop_flip"}, **options(name))
+    folder = run(config, tmp_path / "run")
+    model = sitar.load(folder, device="cpu")
+    x = model.data.evaluation["val"].x
+    np.testing.assert_array_equal(model.logits(x), predictions(folder)["val/logits"])
+    moved = [key for key in weights(folder) if key.endswith("backbone.network.layer4.0.conv1.weight")]
+    assert len(moved) == (2 if name in ("jtt", "lff") else 1)
+
+
+def test_the_encoder_is_trained_with_the_rest(tmp_path: Path) -> None:
+    config = toy("sitar", model=ENCODER, train={"epochs": 1, "learning_rate": 1e-3})
+    other = toy("sitar", model=ENCODER, train={"epochs": 1, "learning_rate": 1e-9})
+    moved, still = (weights(run(c, tmp_path / f"{i}")) for i, c in enumerate((config, other)))
+    key = "vae.backbone.network.conv1.0.weight"
+    assert 1e-4 < (moved[key] - still[key]).abs().max() < 0.1
+
+
+def test_resume_is_exact_with_views_and_an_encoder(tmp_path: Path) -> None:
+    """Random views are drawn from the epoch's seed, and batch statistics are buffers."""
+    config = toy("sitar", model=ENCODER, train={"epochs": 3, "augment": "crop_flip"})
+    whole = run(config, tmp_path / "whole")
+    original = loop.Loop._save
+
+    def stop(self: loop.Loop, phase: int, progress: object) -> None:
+        original(self, phase, progress)  # type: ignore[arg-type]
+        if progress is not None and progress["epoch"] == 2:  # type: ignore[index]
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Loop, "_save", stop)
+        with pytest.raises(Stop):
+            run(config, tmp_path / "cut")
+    assert_same_run(run(config, tmp_path / "cut", resume=True), whole)
+
+
+def test_views_differ_between_epochs_and_from_none(tmp_path: Path) -> None:
+    plain, viewed = (
+        run(toy("erm", train={"epochs": 1, "augment": augment}), tmp_path / augment)
+        for augment in ("none", "crop_flip")
+    )
+    assert not torch.equal(weights(plain)["network.mean.weight"], weights(viewed)["network.mean.weight"])
+
+
+class TestFrozen:
+    def test_features_are_computed_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = run(toy("sitar", model=FROZEN, train=SHORT), tmp_path / "first")
+        assert len(list((tmp_path / "cache" / "features").iterdir())) == 3
+        monkeypatch.setattr(FrozenEncoder, "__call__", lambda *_: pytest.fail("computed again"))
+        assert_same_run(run(toy("sitar", model=FROZEN, train=SHORT), tmp_path / "second"), first)
+
+    def test_a_run_keeps_its_encoder(self, tmp_path: Path) -> None:
+        """Random weights, which cannot be had again: the folder must hold them."""
+        folder = run(toy("erm", model=FROZEN, train=SHORT), tmp_path / "run")
+        for file in (tmp_path / "cache" / "features").iterdir():
+            file.unlink()
+        model = sitar.load(folder, device="cpu")
+        x = model.data.evaluation["val"].x
+        assert x.dtype == torch.uint8
+        np.testing.assert_allclose(model.logits(x), predictions(folder)["val/logits"], atol=1e-5)
+        assert model.evaluate()["val"]["average"] == folder.result()["splits"]["val"]["average"]
+
+    def test_a_damaged_cache_is_made_again(self, tmp_path: Path) -> None:
+        first = run(toy("erm", model=FROZEN, train=SHORT), tmp_path / "first")
+        for file in (tmp_path / "cache" / "features").iterdir():
+            file.write_bytes(file.read_bytes()[:100])
+        assert_same_run(run(toy("erm", model=FROZEN, train=SHORT), tmp_path / "second"), first)
+
+    def test_another_seed_is_another_random_encoder(self, tmp_path: Path) -> None:
+        for seed in (0, 1):
+            run(toy("erm", model=FROZEN, train=SHORT, seed=seed), tmp_path / f"{seed}")
+        assert len(list((tmp_path / "cache" / "features").iterdir())) == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": FEATURES, "model": ENCODER}, "holds features already"),
+        ({"model": FROZEN, "train": {"augment": "crop_flip"}}, r"train\.augment=none"),
+        ({"data": FEATURES, "model": MODEL, "train": {"augment": "crop_flip"}}, r"train\.augment=none"),
+    ],
+)
+def test_settings_that_exclude_each_other(settings: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(toy("erm", **settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("settings", [{"data": FEATURES, "model": MODEL}, {"model": ENCODER}, {"model": FROZEN}])
+def test_the_diffusion_classifier_needs_images(settings: dict, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="models images themselves"):
+        run(toy("diffusion", **settings), tmp_path / "run")
+
+
+def test_an_encoder_to_freeze_must_be_named() -> None:
+    with pytest.raises(ConfigError, match=r"set model\.encoder"):
+        toy("erm", model={**MODEL, "freeze_encoder": True})
