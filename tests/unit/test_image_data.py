@@ -315,12 +315,13 @@ def test_later_runs_never_decode(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_changed_file_another_size_or_another_list_makes_another_cache(folder: Path, tmp_path: Path) -> None:
-    cached_images("made", listing(folder), Files([folder]), (16, 16))
+    first = cached_images("made", listing(folder), Files([folder]), (16, 16))
     cached_images("made", listing(folder), Files([folder]), (8, 8))
     cached_images("made", listing(folder)[:5], Files([folder]), (16, 16))
     (folder / "03.png").write_bytes(png(photo(99)))
     changed = cached_images("made", listing(folder), Files([folder]), (16, 16))
     np.testing.assert_array_equal(changed.images[3], decode((folder / "03.png").read_bytes(), (16, 16)))
+    assert changed.checksum != first.checksum
     assert len(list((tmp_path / "cache").iterdir())) == 4
 
 

@@ -1,8 +1,8 @@
 """Images decoded and resized once, in parallel, into one memory-mapped array; later runs never decode.
 
 A cache is a folder: images.npy (n, channels, height, width), state.npy (0 to do, 1 good, 2 bad), bad.json, and
-index.json, which is written last and holds a checksum. A preparation that was killed, or that bad files have stopped,
-continues where it was.
+index.json, which is written last and holds a checksum, made of those of the images. A preparation that was killed, or
+that bad files have stopped, continues where it was.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from queue import Queue
 from typing import Any, Literal
@@ -100,17 +102,17 @@ def _make(
     images, state = _arrays(folder, (len(names), form["channels"], *form["size"]))
     todo = np.flatnonzero(state != GOOD)  # bad ones are tried again: a package that they need may have been installed
     chunks = [todo[start : start + CHUNK].tolist() for start in range(0, len(todo), CHUNK)]
+    sums = np.zeros(len(names), dtype="<u4")
+    for place in np.flatnonzero(state == GOOD):
+        sums[place] = zlib.crc32(images[place].data)
     bad: dict[str, str] = {}
     done, saved = len(names) - len(todo), time.monotonic()
-    finished, hashed, checksum = set[int](), 0, hashlib.blake2b(digest_size=32)
-    for number, wrong in _decode(folder, images.offset, names, files, form, workers, chunks):
-        state[chunks[number]] = [BAD if place in wrong else GOOD for place in chunks[number]]
+    for report in _decode(folder, images.offset, names, files, form, workers, chunks):
+        places, wrong = chunks[report["number"]], {int(place): reason for place, reason in report["bad"].items()}
+        state[places] = [BAD if place in wrong else GOOD for place in places]
+        sums[places] = report["sums"]
         bad |= {names[place]: reason for place, reason in wrong.items()}
-        done += len(chunks[number])
-        finished.add(number)
-        while hashed in finished:  # in the order of the images, while others are decoded
-            checksum.update(images[chunks[hashed - 1][-1] + 1 if hashed else 0 : chunks[hashed][-1] + 1].data)
-            hashed += 1
+        done += len(places)
         if time.monotonic() - saved >= CHECKPOINT_SECONDS:
             images.flush()  # pixels before the state that vouches for them
             state.flush()
@@ -118,8 +120,7 @@ def _make(
         watch(done)
     images.flush()
     state.flush()
-    checksum.update(images[chunks[-1][-1] + 1 if chunks else 0 :].data)
-    checksum.update(state.data)
+    checksum = hashlib.blake2b(sums.tobytes() + state.tobytes(), digest_size=32)
     write_atomic(folder / "bad.json", to_json(dict(sorted(bad.items()))))
     if not bad or on_bad == "skip":
         index = {"version": VERSION, "n": len(names), "checksum": checksum.hexdigest()}
@@ -134,8 +135,8 @@ def _decode(
     form: dict[str, Any],
     workers: int,
     chunks: list[list[int]],
-) -> Iterator[tuple[int, dict[int, str]]]:
-    """The number of every chunk that is decoded, and what was wrong with its images, as processes finish them.
+) -> Iterator[dict[str, Any]]:
+    """What processes report of every chunk, as they finish it: its number, checksums, what was wrong with its images.
 
     Processes, since Pillow holds the interpreter while it decodes; of a module of their own, so that a user's script
     needs no guard against being imported by them. Each has two chunks, so that it never waits for the next.
@@ -158,13 +159,13 @@ def _decode(
 
     def tell(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # one that has died is found below
+        with suppress(BrokenPipeError):  # one that has died says so below
             process.stdin.write(json.dumps(message) + "\n")
             process.stdin.flush()
 
     def give(process: subprocess.Popen[str]) -> None:
-        number, places = next(waiting[processes.index(process)], (None, []))
-        tell(process, {"number": number, "images": [(place, names[place]) for place in places]})
+        for number, places in islice(waiting[processes.index(process)], 1):
+            tell(process, {"number": number, "images": [(place, names[place]) for place in places]})
 
     task = {
         "array": str(folder / "images.npy"), "offset": offset, "form": form,
@@ -176,6 +177,7 @@ def _decode(
             process = subprocess.Popen(
                 [sys.executable, "-m", "sitar.images.worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": _path()},
+                process_group=0,  # Ctrl-C is for this process, which ends them
             )  # fmt: skip
             processes.append(process)
             listeners.append(threading.Thread(target=listen, args=(process,), daemon=True))
@@ -184,18 +186,17 @@ def _decode(
             tell(process, task)
         for process in [*processes, *processes]:
             give(process)
-        running = len(processes)
-        while running:
+        for _ in chunks:
             process, report = reports.get()
             if report is None:
-                running -= 1
-            elif "error" in report:
+                raise DataError(
+                    "A process that decodes images has died: too little memory, or a full disk? The same command "
+                    f"continues. The cache is in {str(folder)!r}; SITAR_CACHE puts it elsewhere."
+                )
+            if "error" in report:
                 raise DataError(report["error"])
-            else:
-                give(process)
-                yield report["number"], {int(place): reason for place, reason in report["bad"].items()}
-        if any(process.wait() for process in processes):
-            raise DataError("A process that decodes images has died: too little memory? The same command continues.")
+            give(process)
+            yield report
     finally:
         for process, listener in zip(processes, listeners, strict=True):
             process.kill()

@@ -73,6 +73,8 @@ def _upright(data: bytes) -> Image.Image:
     image = Image.open(io.BytesIO(data))
     if image.width * image.height > MAX_PIXELS:
         raise BadImageError(f"{image.width}x{image.height} pixels are more than {MAX_PIXELS:,}")
+    if image.format == "JPEG" and not image.info.keys() & {"exif", "xmp"}:
+        return image  # nothing says how it was held; asking takes time
     if image.getexif().get(ORIENTATION, 1) != 1:
         return ImageOps.exif_transpose(image)  # copies, so only where it must
     return image
