@@ -42,8 +42,8 @@ class SITARConfig(WeightedConfig):
     )
     vae_scale: Literal["sum", "mean"] = Field(
         default="sum",
-        description="sum: the VAE's terms as in Algorithm 1; mean: divided by the number of pixels or features, so that "
-        "they do not drown the classifier's in a pretrained encoder",
+        description="sum: the VAE's terms as in Algorithm 1; mean: divided by the number of pixels or features, so "
+        "that they do not drown the classifier's in a pretrained encoder",
     )
     lambda_: float = Field(default=10.0, ge=0, alias="lambda", description="weight of the consistency term")
     noise: Literal["axis", "direction", "swap", "isotropic"] = Field(
