@@ -226,7 +226,7 @@ def test_archives_are_unpacked_whole(tmp_path: Path) -> None:
     [
         (member("../escaped.txt"), "leads out of the folder"),
         (member("a/../../escaped.txt"), "leads out of the folder"),
-        (member("/tmp/escaped-sitar.txt"), "leads out of the folder"),
+        (member("ABSOLUTE/escaped.txt"), "leads out of the folder"),
         (member("inside/link", tarfile.SYMTYPE, "/etc"), "link or a device"),
         (member("inside/hard", tarfile.LNKTYPE, "../../escaped.txt"), "link or a device"),
         (member("inside/pipe", tarfile.FIFOTYPE), "link or a device"),
@@ -235,12 +235,12 @@ def test_archives_are_unpacked_whole(tmp_path: Path) -> None:
 def test_archives_that_reach_outside_are_refused(bad: tarfile.TarInfo, message: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
+    bad.name = bad.name.replace("ABSOLUTE", str(tmp_path))
     archive = packed(tmp_path / "a.tar.gz", (member("good.txt"), b"fine"), (bad, b""))
     with pytest.raises(DataError, match=f"not safe to unpack.*{message}"):
         unpack(archive, folder)
     assert list(folder.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir() if "escaped" in path.name] == []
-    assert not Path("/tmp/escaped-sitar.txt").exists()
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "not gzip"])

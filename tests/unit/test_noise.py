@@ -93,3 +93,12 @@ def test_swap_of_a_rotated_latent_is_the_rotated_swap():
     torch.manual_seed(0)
     z, (rotation, _) = torch.randn(9, 3), torch.linalg.qr(torch.randn(3, 3))
     close(swap_noise(z @ rotation, TWO @ rotation), (swap_noise(z, TWO) @ rotation).numpy())
+
+
+def test_redundant_axes_are_exchanged_once():
+    """Two copies of one axis, both correlated: the component is exchanged, not overshot."""
+    torch.manual_seed(0)
+    z = torch.randn(9, 1).expand(-1, 8)
+    r = torch.full((1, 8), 0.9)
+    close(z + swap_noise(z, r), z.roll(1, 0).numpy(), atol=1e-5)
+    close(swap_noise(z, 10 * r), swap_noise(z, r).numpy(), atol=1e-5)

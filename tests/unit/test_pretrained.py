@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sitar.config import ModelConfig
-from sitar.data.base import Task, TrainSplit
+from sitar.config import ModelConfig, run_config
+from sitar.data.base import Task, TrainBatch, TrainSplit
 from sitar.errors import ConfigError
 from sitar.functional.augment import RATIO, SCALE, crop_and_flip
+from sitar.methods import build_method
 from sitar.methods.base import build_network, build_vae, complete
 from sitar.models import FeatureDecoder, FeatureEncoder, PretrainedEncoder, Standardise, encoder_features
 
@@ -136,6 +137,27 @@ def test_the_target_moves_the_encoder_only_when_live(target: str) -> None:
     assert features.requires_grad
     assert vae.target(features).requires_grad == (target == "live")
     torch.testing.assert_close(vae.target(features), features)
+
+
+@pytest.mark.parametrize(("scale", "size"), [("sum", 1), ("mean", 12)])
+def test_the_scale_of_the_vae_is_of_both_its_terms(scale: str, size: int) -> None:
+    task = TrainSplit(torch.randn(20, 12), torch.arange(20) % 2).task(2)
+    method = build_method(
+        run_config(
+            {
+                "data": {"name": "npz"},
+                "method": {"name": "sitar", "vae_scale": scale, "lambda": 3.0},
+                "model": {"latent_dim": 4},
+                "train": {},
+            }
+        ),
+        task,
+    )
+    terms = method.loss(TrainBatch(torch.randn(20, 12), torch.arange(20) % 2, torch.arange(20)))  # type: ignore[operator]
+    expected = (
+        (terms["reconstruction"] + 2.0 * terms["kl"]) / size + terms["cross_entropy"] + 3.0 * terms["consistency"]
+    )
+    torch.testing.assert_close(terms["loss"], expected)
 
 
 def ramps(n: int, size: int) -> Tensor:

@@ -22,7 +22,7 @@ from sitar.images.cast import Cast
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sites.md"
 IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
-SMALL = SitesConfig(train_size=600, eval_size=300)
+SMALL = SitesConfig(train_size=300, eval_size=120)
 UNSEEN = {"D", "E"}
 
 

@@ -112,9 +112,8 @@ class CelebA(ImageDataset):
     def files(cls, config: CelebAConfig) -> Files:
         root = cls.root(config)
         archives = [path for place in places(root) for path in sorted(place.glob("img*.zip"))]
-        inner = [folder for place in places(root) for folder in (place / "img_align_celeba", place)]
-        kaggle = [folder / "img_align_celeba" for folder in inner]  # packs the folder twice
-        return Files([*inner, *kaggle], archives, find_shards(root) if cls.found(config) == PARQUET else None)
+        folders = [folder for place in places(root) for folder in (place / "img_align_celeba", place)]
+        return Files(folders, archives, find_shards(root) if cls.found(config) == PARQUET else None)
 
     @classmethod
     def published(cls, config: CelebAConfig) -> dict[str, dict[str, int]] | None:

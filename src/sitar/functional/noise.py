@@ -49,12 +49,14 @@ def swap_noise(
 ) -> Float[Tensor, "batch latent"]:
     """What it takes to exchange each sample's component along the correlated direction with its neighbour's.
 
-    The exchange is scaled by the length of the correlation: for two classes (z' - z) @ r r^T / |r|. The neighbour is
-    the previous sample of the batch, which shuffling has made a random one. With more classes, (z' - z) @ A^T A / |A|.
+    The exchange is scaled by the length of the correlation, up to 1: for two classes (z' - z) @ r r^T / |r|. Redundant
+    axes can make r longer; the exchange is then complete, and no more. The neighbour is the previous sample of the
+    batch, which shuffling has made a random one. With more classes, (z' - z) @ A^T A / |A|.
     """
     z = z.detach()
     contrasts = _contrasts(correlation).to(z.dtype)
-    return (z.roll(1, 0) - z) @ contrasts.T @ contrasts / contrasts.norm().clamp_min(1e-8)
+    length = contrasts.norm()
+    return (z.roll(1, 0) - z) @ contrasts.T @ contrasts / (length.clamp_min(1e-8) * length.clamp_min(1.0))
 
 
 def _contrasts(correlation: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -199,7 +200,8 @@ def build_vae(model: ModelConfig, task: Task) -> VAE:
     encoder, latent_dim = build_encoder(model, shape), model.axes
     features = isinstance(encoder, FeatureEncoder)
     decoder = FeatureDecoder(latent_dim, encoder) if features else ConvDecoder(latent_dim, encoder)
-    return VAE(encoder, decoder, latent_dim, backbone, live_target=model.recon_target == "live")
+    live = model.recon_target == "live"
+    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape), live_target=live)
 
 
 def build_classifier(model: ModelConfig, task: Task) -> Classifier:

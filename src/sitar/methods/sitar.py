@@ -40,6 +40,11 @@ class SITARConfig(WeightedConfig):
     beta: float = Field(
         default=2.0, ge=0, description="weight of the KL divergence; with tc and factor of the total correlation alone"
     )
+    vae_scale: Literal["sum", "mean"] = Field(
+        default="sum",
+        description="sum: the VAE's terms as in Algorithm 1; mean: divided by the number of pixels or features, so "
+        "that they do not drown the classifier's in a pretrained encoder",
+    )
     lambda_: float = Field(default=10.0, ge=0, alias="lambda", description="weight of the consistency term")
     noise: Literal["axis", "direction", "swap", "isotropic"] = Field(
         default="axis",
@@ -71,6 +76,7 @@ class SITAR(WeightedMethod):
         self.num_classes = task.num_classes
         self.num_train = task.num_train
         self.vae = build_vae(model, task)
+        self.vae_size = self.vae.num_inputs if config.vae_scale == "mean" else 1
         self.classifier = build_classifier(model, task)
         if config.vae == "factor":
             self.discriminator = Discriminator(model.axes, config.discriminator_hidden, config.discriminator_layers)
@@ -101,7 +107,7 @@ class SITAR(WeightedMethod):
         robust = cross_entropy(shaken_logits, batch.y, self.class_weight)
         change = consistency(logits, shaken_logits)
         return {
-            "loss": error + divergence["divergence"] + robust + self.config.lambda_ * change,
+            "loss": (error + divergence["divergence"]) / self.vae_size + robust + self.config.lambda_ * change,
             "reconstruction": error,
             **divergence,
             "cross_entropy": robust,

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 class VAE(nn.Module):
     """Linear heads for the posterior's mean and log-variance on top of an encoder that has `out_features`.
 
-    What is encoded and reconstructed are the features that `backbone` makes of an input; by default the input itself.
-    With `live_target` the error of reconstruction moves a backbone that is trained too, else it is held fixed there.
+    What is encoded and reconstructed are the `num_inputs` features that `backbone` makes of an input; by default the
+    input itself. With `live_target` the error of reconstruction moves a backbone that is trained too, else it is held
+    fixed there.
     """
 
     def __init__(
@@ -19,11 +20,13 @@ class VAE(nn.Module):
         decoder: nn.Module,
         latent_dim: int,
         backbone: nn.Module | None = None,
+        num_inputs: int = 1,
         *,
         live_target: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone or nn.Identity()
+        self.num_inputs = num_inputs
         self.live_target = live_target
         self.encoder = encoder
         self.decoder = decoder
