@@ -143,3 +143,37 @@ def test_the_diffusion_classifier_needs_images(settings: dict, tmp_path: Path) -
 def test_an_encoder_to_freeze_must_be_named() -> None:
     with pytest.raises(ConfigError, match=r"set model\.encoder"):
         toy("erm", model={**MODEL, "freeze_encoder": True})
+
+
+def embeddings(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes that the third of twenty features tells apart, in units of a thousand."""
+    random = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    x = random.normal(size=(n, 20)).astype(np.float32)
+    x[:, 2] += 3 * y
+    return 1000 * x, np.array(["healthy", "ill"])[y]
+
+
+@pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
+@pytest.mark.parametrize("kind", ["npz", "features"])
+def test_presets_learn_from_embeddings(kind: str, method: str, tmp_path: Path) -> None:
+    x, y = embeddings()
+    if kind == "npz":
+        np.savez(tmp_path / "data.npz", x=x, y=y)
+        overrides = [f"data.file={tmp_path / 'data.npz'}"]
+    else:
+        lines = [",".join([*(f"f{i}" for i in range(20)), "label"])]
+        lines += [",".join([*map(str, row), label]) for row, label in zip(x.tolist(), y, strict=True)]
+        (tmp_path / "data.csv").write_text("\n".join(lines))
+        overrides = [f"data.file={tmp_path / 'data.csv'}", "data.feature_columns=f*"]
+    folder = sitar.train(
+        f"{kind}/{method}",
+        overrides=[*overrides, "train.batch_size=20"],
+        out=tmp_path / "run",
+        device="cpu",
+        progress=False,
+    )
+    model = sitar.load(folder, device="cpu")
+    assert model.classes == ("healthy", "ill")
+    assert model.method.vae.mean.out_features == 5 if method != "erm" else True  # type: ignore[union-attr]
+    assert folder.result()["splits"]["train"]["average"] > 0.8

@@ -25,7 +25,8 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
     """A gray or RGB image; the first window of the file, or from its darkest to its brightest value."""
     try:
         from pydicom import dcmread
-        from pydicom.pixels import apply_color_lut, apply_modality_lut, pixel_array
+        from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
+        from pydicom.pixels.utils import pixel_array
     except ImportError as error:
         raise DataError('DICOM files need pydicom: pip install "sitar[medical]".') from error
     with warnings.catch_warnings():

@@ -1,0 +1,136 @@
+"""The runner of tables: what it reads from run folders, and what the pages say of the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+import sitar
+from sitar.config import load_config
+
+from .test_readme import ROOT, reproduce
+
+TINY = [
+    "data.train_size=400",
+    "data.eval_size=300",
+    "data.image_size=14",
+    "model.channels=[4]",
+    "train.epochs=6",
+    "train.batch_size=64",
+    "train.learning_rate=0.02",
+    "train.evaluate=[val,id_test,ood_test]",
+]
+
+
+@pytest.fixture(scope="module")
+def runner():
+    return reproduce()
+
+
+def described(runner, preset: str, selection: str, folder: Path, *overrides: str) -> dict:
+    overrides = (*TINY, f"train.selection={selection}", *overrides)
+    sitar.train(preset, overrides=overrides, seed=0, out=folder, device="cpu", progress=False)
+    job = {"row": "r", "column": "c", "preset": preset, "overrides": list(overrides), "seed": 0}
+    return runner._describe(job, folder)
+
+
+def test_one_training_answers_for_every_selection(runner, tmp_path: Path) -> None:
+    """What a run says of another criterion is what a run with that criterion gives."""
+    runs = {
+        name: described(runner, "color_mnist/erm", name, tmp_path / name)
+        for name in ("last", "val_average", "val_class_balanced")
+    }
+    for told in runs.values():
+        for name, made in runs.items():
+            assert told["selections"][name]["epoch"] == made["selected_epoch"]
+            for split in ("id_test", "ood_test"):
+                assert told["selections"][name][split]["average"] == made["splits"][split]["average"]
+    assert len({run["selected_epoch"] for run in runs.values()}) > 1  # else this test says nothing
+    chosen = runs["last"]["selections"]
+    assert runner.value_of(runs["last"], "ood_test@val_average") == 100 * chosen["val_average"]["ood_test"]["average"]
+    assert (
+        runner.value_of(runs["last"], "ood_test.worst_group") == 100 * runs["last"]["splits"]["ood_test"]["worst_group"]
+    )
+
+
+def test_a_fit_after_the_epochs_has_no_selections(runner, tmp_path: Path) -> None:
+    run = described(runner, "color_mnist/afr", "last", tmp_path / "run")
+    assert "selections" not in run
+    assert runner.value_of(run, "ood_test@val_average") == runner.value_of(run, "ood_test")
+
+
+@pytest.mark.parametrize("table", sorted(path.stem for path in (ROOT / "reproduce").glob("*.yaml")))
+def test_every_run_of_a_table_has_valid_settings(table: str, runner) -> None:
+    for job in runner.jobs(runner.load_table(table)):
+        load_config(job["preset"], job["overrides"], job["seed"])
+
+
+def test_rows_are_made_again_alone(runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "HERE", tmp_path)
+    (tmp_path / "t.yaml").write_text(
+        "title: t\nsplits: {OOD: ood_test}\nepoch: last\nseeds: [0]\ncolumns: {c: []}\n"
+        "rows: {a: {preset: color_mnist/erm}, b: {preset: color_mnist/erm, set: [train.epochs=1]}}\npaper: {}\n"
+    )
+    out = tmp_path / "runs"
+    jobs = runner.jobs(runner.load_table("t"))
+    for job in jobs:
+        runner.work(job, out, "cpu", TINY)
+    runner.collect("t", out, jobs)
+    before = runner.load_record("t")["runs"]
+    assert [run["row"] for run in before] == ["a", "b"]
+    environment = out / jobs[1]["folder"] / "environment.json"
+    environment.write_text(environment.read_text().replace('"commit": "', '"commit": "new'))
+    runner.collect("t", out, jobs[1:])
+    after = runner.load_record("t")["runs"]
+    assert after[0] == before[0]
+    assert after[1]["environment"]["commit"] != before[1]["environment"]["commit"]
+    assert "commit new" in runner.render("t")
+
+
+def test_numbers_on_the_page_of_encoders_come_from_the_records() -> None:
+    page = (ROOT / "docs" / "encoders.md").read_text(encoding="utf-8").partition("## What we found")[2]
+    records = ROOT / "reproduce" / "records"
+    known = {"0.9", "0.1", "71.7", "60.5"}  # v and alpha, and the paper's
+    bar = json.loads((records / "bar.json").read_text(encoding="utf-8"))["runs"]
+    rows: dict[str, list[float]] = {}
+    for run in bar:
+        rows.setdefault(run["row"], []).append(100 * run["splits"]["test"]["average"])
+    attempts = json.loads((records / "pretrained_tuning.json").read_text(encoding="utf-8"))["attempts"]
+    for run in attempts:
+        rows.setdefault(run["run"], []).append(100 * run["test"])
+    for values in rows.values():
+        spread = (sum((v - mean(values)) ** 2 for v in values) / max(1, len(values) - 1)) ** 0.5
+        known |= {f"{mean(values):.1f}", f"{spread:.1f}"}
+    shown = re.findall(r"\b\d+\.\d\b", page)
+    assert len(shown) > 10
+    assert not [number for number in shown if number not in known]
+
+
+def test_the_readme_says_of_real_images_what_the_records_say() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    runs = json.loads((ROOT / "reproduce/records/celeba.json").read_text(encoding="utf-8"))["runs"]
+
+    def worst(row: str, column: str) -> float:
+        found = [r for r in runs if r["row"].startswith(row) and r["column"] == column]
+        assert len(found) == 3
+        return mean(100 * r["splits"]["test"]["worst_group"] for r in found)
+
+    tasks = ("Blond/Gender", "Attractive/Smiling")
+    above = {
+        row: [f"{worst(row, task) - worst('ERM', task):.0f}" for task in tasks]
+        for row in ("sitar (axis noise, alpha 0.1", "control")
+    }
+    sitar_above, control_above = above.values()
+    assert f"worst group is {' and '.join(sitar_above)} points above ERM's" in text
+    assert f"without noise is {' and '.join(control_above)} above" in text
+    bar = json.loads((ROOT / "reproduce/records/bar.json").read_text(encoding="utf-8"))["runs"]
+    means = {
+        row: mean(100 * r["splits"]["test"]["average"] for r in bar if r["row"].startswith(row))
+        for row in ("sitar (axis", "control", "ERM")
+    }
+    assert [round(means[row] - means["ERM"]) for row in ("sitar (axis", "control")] == [2, 2]
+    assert "both two points above ERM" in text
