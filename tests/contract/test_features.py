@@ -146,12 +146,13 @@ def test_an_encoder_to_freeze_must_be_named() -> None:
 
 
 def embeddings(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
-    """Two classes that the third of twenty features tells apart, in units of a thousand."""
+    """Twenty numbers in units of a thousand that three factors make, one of which says the class."""
     random = np.random.default_rng(0)
     y = np.arange(n) % 2
-    x = random.normal(size=(n, 20)).astype(np.float32)
-    x[:, 2] += 3 * y
-    return 1000 * x, np.array(["healthy", "ill"])[y]
+    factors = random.normal(size=(n, 3))
+    factors[:, 0] += 4 * y - 2
+    x = factors @ random.normal(size=(3, 20)) + 0.1 * random.normal(size=(n, 20))
+    return (1000 * x).astype(np.float32), np.array(["healthy", "ill"])[y]
 
 
 @pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
