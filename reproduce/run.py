@@ -209,6 +209,9 @@ def render(name: str) -> str:
     single = " (one seed where there is no ±)" if any("seeds" in what for what in table["rows"].values()) else ""
     note = f" {UPPER_BOUND_NOTE}" if marked else ""
     note += f" Not yet run: {', '.join(missing)}." if missing else ""
+    fitted = [row for row in table["rows"] if any("selections" not in run for run in runs_of(row, table, record))]
+    if fitted and any("@" in split for split in splits.values()):
+        note += f" No epoch is chosen for {', '.join(fitted)}: the run's end stands everywhere."
     if borrowed:
         others = sorted({what["from"][0] for what in table["rows"].values() if "from" in what})
         rows = ", ".join(row for row, what in table["rows"].items() if "from" in what)

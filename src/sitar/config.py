@@ -32,7 +32,7 @@ class ModelConfig(Config):
     latent_dim: int | None = Field(
         default=10,
         gt=0,
-        description="number of latent axes (d); null: a quarter of the features, where there are",
+        description="number of latent axes (d); null: a quarter of the features, 10 for pixels",
     )
     channels: tuple[int, ...] | None = Field(
         default=None,
@@ -61,8 +61,11 @@ class ModelConfig(Config):
     def _positive(self) -> ModelConfig:
         if self.channels is not None and min(self.channels) < 1:
             raise ValueError("every width in channels must be at least 1")
-        if self.encoder is None and self.freeze_encoder:
-            raise ValueError("freeze_encoder needs an encoder to freeze: set model.encoder")
+        given = {"freeze_encoder": self.freeze_encoder, "stride_in_1x1": self.stride_in_1x1}
+        given["encoder_weights"] = self.encoder_weights not in ("hub", "random")
+        if self.encoder is None and any(given.values()):
+            name = next(name for name, is_given in given.items() if is_given)
+            raise ValueError(f"{name} says something of an encoder, and there is none: set model.encoder")
         return self
 
     @property

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import sitar
+from sitar.config import RunConfig
 from sitar.errors import ConfigError
+from sitar.models import PretrainedEncoder
 from sitar.registry import METHODS
 from sitar.training import loop
 from sitar.training.features import FrozenEncoder
@@ -64,10 +66,8 @@ def test_the_encoder_is_trained_with_the_rest(tmp_path: Path) -> None:
     assert 1e-4 < (moved[key] - still[key]).abs().max() < 0.1
 
 
-def test_resume_is_exact_with_views_and_an_encoder(tmp_path: Path) -> None:
-    """Random views are drawn from the epoch's seed, and batch statistics are buffers."""
-    config = toy("sitar", model=ENCODER, train={"epochs": 3, "augment": "crop_flip"})
-    whole = run(config, tmp_path / "whole")
+def cut(config: RunConfig, path: Path) -> None:
+    """A run that is stopped after its second epoch."""
     original = loop.Loop._save
 
     def stop(self: loop.Loop, phase: int, progress: object) -> None:
@@ -78,7 +78,14 @@ def test_resume_is_exact_with_views_and_an_encoder(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Loop, "_save", stop)
         with pytest.raises(Stop):
-            run(config, tmp_path / "cut")
+            run(config, path)
+
+
+def test_resume_is_exact_with_views_and_an_encoder(tmp_path: Path) -> None:
+    """Random views are drawn from the epoch's seed, and batch statistics are buffers."""
+    config = toy("sitar", model=ENCODER, train={"epochs": 3, "augment": "crop_flip"})
+    whole = run(config, tmp_path / "whole")
+    cut(config, tmp_path / "cut")
     assert_same_run(run(config, tmp_path / "cut", resume=True), whole)
 
 
@@ -107,6 +114,22 @@ class TestFrozen:
         assert x.dtype == torch.uint8
         np.testing.assert_allclose(model.logits(x), predictions(folder)["val/logits"], atol=1e-5)
         assert model.evaluate()["val"]["average"] == folder.result()["splits"]["val"]["average"]
+
+    def test_a_resumed_run_keeps_its_encoder(self, tmp_path: Path) -> None:
+        file = tmp_path / "weights.pth"
+        config = toy("erm", model={**FROZEN, "encoder_weights": str(file)}, train={"epochs": 3})
+
+        def bring(seed: int) -> None:
+            torch.manual_seed(seed)
+            torch.save(PretrainedEncoder("test_resnet", (3, 8, 8), "random").network.state_dict(), file)
+
+        bring(0)
+        whole = run(config, tmp_path / "whole")
+        cut(config, tmp_path / "cut")
+        bring(1)  # another file under the same name
+        assert_same_run(run(config, tmp_path / "cut", resume=True), whole)
+        kept = [(tmp_path / name / "checkpoint" / "encoder.safetensors").read_bytes() for name in ("whole", "cut")]
+        assert kept[0] == kept[1]
 
     def test_a_damaged_cache_is_made_again(self, tmp_path: Path) -> None:
         first = run(toy("erm", model=FROZEN, train=SHORT), tmp_path / "first")
@@ -141,8 +164,9 @@ def test_the_diffusion_classifier_needs_images(settings: dict, tmp_path: Path) -
 
 
 def test_an_encoder_to_freeze_must_be_named() -> None:
-    with pytest.raises(ConfigError, match=r"set model\.encoder"):
-        toy("erm", model={**MODEL, "freeze_encoder": True})
+    for setting in ({"freeze_encoder": True}, {"stride_in_1x1": True}, {"encoder_weights": "w.safetensors"}):
+        with pytest.raises(ConfigError, match=r"set model\.encoder"):
+            toy("erm", model={**MODEL, **setting})
 
 
 def embeddings(n: int = 120) -> tuple[np.ndarray, np.ndarray]:

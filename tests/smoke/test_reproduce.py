@@ -95,10 +95,10 @@ def test_numbers_on_the_page_of_encoders_come_from_the_records() -> None:
     page = (ROOT / "docs" / "encoders.md").read_text(encoding="utf-8").partition("## What we found")[2]
     records = ROOT / "reproduce" / "records"
     known = {"0.9", "0.1", "71.7", "60.5"}  # v and alpha, and the paper's
-    bar = json.loads((records / "bar.json").read_text(encoding="utf-8"))["runs"]
     rows: dict[str, list[float]] = {}
-    for run in bar:
-        rows.setdefault(run["row"], []).append(100 * run["splits"]["test"]["average"])
+    for name in ("bar", "bar_frozen"):
+        for run in json.loads((records / f"{name}.json").read_text(encoding="utf-8"))["runs"]:
+            rows.setdefault(f"{name} {run['row']}", []).append(100 * run["splits"]["test"]["average"])
     attempts = json.loads((records / "pretrained_tuning.json").read_text(encoding="utf-8"))["attempts"]
     for run in attempts:
         rows.setdefault(run["run"], []).append(100 * run["test"])

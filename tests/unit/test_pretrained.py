@@ -18,6 +18,7 @@ from sitar.methods import build_method
 from sitar.methods.base import build_network, build_vae, complete
 from sitar.models import FeatureDecoder, FeatureEncoder, PretrainedEncoder, Standardise, encoder_features
 
+SHAPE = (3, 32, 32)
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])  # of ImageNet
 IMAGES = Task((3, 32, 32), 2, 10, (5, 5))
 
@@ -54,13 +55,12 @@ def test_a_quarter_of_the_features_are_latent_axes() -> None:
     encoded = complete(ModelConfig(latent_dim=None, encoder="resnet50.tv_in1k"), IMAGES)
     assert encoded.latent_dim == 512
     assert complete(ModelConfig(latent_dim=7), IMAGES).latent_dim == 7
-    with pytest.raises(ConfigError, match=r"model\.latent_dim"):
-        complete(left, IMAGES)
+    assert complete(left, IMAGES).latent_dim == 10
 
 
 def test_the_encoder_normalises_and_can_be_asked_for_its_size() -> None:
-    encoder = PretrainedEncoder("resnet18", "random").eval()
-    assert encoder_features("resnet18") == encoder.out_features == 512
+    encoder = PretrainedEncoder("resnet18", SHAPE, "random").eval()
+    assert encoder_features("resnet18", SHAPE) == encoder.out_features == 512
     x = torch.rand(2, 3, 32, 32)
     expected = encoder.network((x - MEAN[:, None, None]) / STD[:, None, None])
     torch.testing.assert_close(encoder(x), expected, atol=1e-5, rtol=1e-5)
@@ -71,7 +71,7 @@ def test_the_features_are_those_of_torchvision_with_the_stride_moved(test_data: 
     from torchvision.models import resnet50
 
     file = test_data / "weights" / "resnet50_imagenet_v1stride.safetensors"
-    ours = PretrainedEncoder("resnet50.tv_in1k", str(file), stride_in_1x1=True).eval()
+    ours = PretrainedEncoder("resnet50.tv_in1k", SHAPE, str(file), stride_in_1x1=True).eval()
     referee = resnet50(weights=None)
     referee.fc = torch.nn.Identity()
     for stage in (referee.layer2, referee.layer3, referee.layer4):
@@ -81,53 +81,71 @@ def test_the_features_are_those_of_torchvision_with_the_stride_moved(test_data: 
     normal = (x - MEAN[:, None, None]) / STD[:, None, None]
     with torch.no_grad():
         torch.testing.assert_close(ours(x), referee.eval()(normal), atol=1e-4, rtol=1e-4)
-        usual = PretrainedEncoder("resnet50.tv_in1k", str(file)).eval()
+        usual = PretrainedEncoder("resnet50.tv_in1k", SHAPE, str(file)).eval()
         assert (usual(x) - ours(x)).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "lcnet_050"])
+def test_the_width_is_what_comes_out(name: str) -> None:
+    """Of networks with a layer before the head, `num_features` is another number."""
+    encoder = PretrainedEncoder(name, SHAPE, "random").eval()
+    assert encoder(torch.rand(2, *SHAPE)).shape == (2, encoder.out_features)
+    assert encoder_features(name, SHAPE) == encoder.out_features
+
+
+def test_asking_for_the_size_draws_nothing() -> None:
+    before = torch.get_rng_state()
+    encoder_features("resnet18", SHAPE)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_file_of_weights_is_read_and_its_head_left_out(tmp_path: Path) -> None:
-    source = PretrainedEncoder("resnet18", "random").eval()
+    source = PretrainedEncoder("resnet18", SHAPE, "random").eval()
     tensors = {key: value.contiguous().half() for key, value in source.network.state_dict().items()}
     tensors["fc.weight"] = torch.zeros(1000, 512)
     save_file(tensors, tmp_path / "w.safetensors")
     torch.save(tensors, tmp_path / "w.pth")
     x = torch.rand(2, 3, 32, 32)
     for name in ("w.safetensors", "w.pth"):
-        loaded = PretrainedEncoder("resnet18", str(tmp_path / name)).eval()
+        loaded = PretrainedEncoder("resnet18", SHAPE, str(tmp_path / name)).eval()
         assert next(loaded.parameters()).dtype == torch.float32
         torch.testing.assert_close(loaded(x), source(x), atol=1e-2, rtol=1e-2)
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        PretrainedEncoder("resnet18", str(tmp_path / "none.safetensors"))
+        PretrainedEncoder("resnet18", SHAPE, str(tmp_path / "none.safetensors"))
     (tmp_path / "bad.safetensors").write_bytes(b"no")
     with pytest.raises(ConfigError, match="cannot be read"):
-        PretrainedEncoder("resnet18", str(tmp_path / "bad.safetensors"))
-    tensors = {k: v.contiguous() for k, v in PretrainedEncoder("resnet18", "random").network.state_dict().items()}
+        PretrainedEncoder("resnet18", SHAPE, str(tmp_path / "bad.safetensors"))
+    tensors = {
+        k: v.contiguous() for k, v in PretrainedEncoder("resnet18", SHAPE, "random").network.state_dict().items()
+    }
     save_file({key: value for key, value in tensors.items() if key != "conv1.weight"}, tmp_path / "less.safetensors")
     with pytest.raises(ConfigError, match=r"lacks 1 of .*'conv1\.weight'"):
-        PretrainedEncoder("resnet18", str(tmp_path / "less.safetensors"))
+        PretrainedEncoder("resnet18", SHAPE, str(tmp_path / "less.safetensors"))
     save_file({**tensors, "conv1.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
     with pytest.raises(ConfigError, match=r"another shape.*'conv1\.weight'"):
-        PretrainedEncoder("resnet18", str(tmp_path / "other.safetensors"))
+        PretrainedEncoder("resnet18", SHAPE, str(tmp_path / "other.safetensors"))
     torch.save({"model": tensors}, tmp_path / "nested.pth")
     with pytest.raises(ConfigError, match="holds no state dict"):
-        PretrainedEncoder("resnet18", str(tmp_path / "nested.pth"))
+        PretrainedEncoder("resnet18", SHAPE, str(tmp_path / "nested.pth"))
     torch.save(Path, tmp_path / "pickle.pth")
     with pytest.raises(ConfigError, match="for safety"):
-        PretrainedEncoder("resnet18", str(tmp_path / "pickle.pth"))
+        PretrainedEncoder("resnet18", SHAPE, str(tmp_path / "pickle.pth"))
 
 
 def test_encoders_that_do_not_exist_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"'resnet5' is no network of timm.*resnet"):
-        PretrainedEncoder("resnet5", "random")
+        PretrainedEncoder("resnet5", SHAPE, "random")
     with pytest.raises(ConfigError, match=r"stride_in_1x1 is for ResNets with bottlenecks"):
-        PretrainedEncoder("resnet18", "random", stride_in_1x1=True)
+        PretrainedEncoder("resnet18", SHAPE, "random", stride_in_1x1=True)
     with pytest.raises(ConfigError, match="three channels, and these have 1"):
         build_network(ModelConfig(encoder="resnet18", encoder_weights="random"), Task((1, 32, 32), 2, 10, (5, 5)))
+    with pytest.raises(ConfigError, match=r"cannot read images of 32x32.*data\.image_size=224"):
+        PretrainedEncoder("vit_tiny_patch16_224", SHAPE, "random")
     with pytest.raises(ConfigError, match=r"cannot be had.*model\.encoder_weights"):
-        PretrainedEncoder("resnet18.nosuchweights", "hub")
+        PretrainedEncoder("resnet18.nosuchweights", SHAPE, "hub")
 
 
 @pytest.mark.parametrize("target", ["detached", "live"])

@@ -94,10 +94,10 @@ def prepare(
         if config.root is not None and dataset.downloads and not dataset.is_there(config):
             task = bars.add_task(f"{dataset.title}: download", total=None)
             dataset.download(config, lambda done, total: bars.update(task, completed=done, total=total))
-    total = len(dataset.index(config))
+    index = dataset.index(config)
     with _bars(console) as bars:
-        task = bars.add_task(f"{dataset.title}: images", total=total)
-        index, cached = dataset.prepare(config, watch=lambda done: bars.update(task, completed=done))
+        task = bars.add_task(f"{dataset.title}: images", total=len(index))
+        index, cached = dataset.prepare(config, lambda done: bars.update(task, completed=done), index)
     if as_json:
         print_json({"images": len(index), "bad": cached.bad, "checksum": cached.checksum})
         return

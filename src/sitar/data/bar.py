@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from sitar.data.image_data import ImageConfig, ImageDataset
+from sitar.data.image_data import ImageDataset, ShortcutConfig
 from sitar.data.index import Index, names
+from sitar.data.severity import with_severity
 from sitar.data.splitting import with_val
 from sitar.errors import DataError
 from sitar.images.download import Download
@@ -22,7 +23,7 @@ CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing
 VAL_SHARE = 0.1
 
 
-class BARConfig(ImageConfig):
+class BARConfig(ShortcutConfig):
     name: Literal["bar"] = "bar"
     image_size: int = Field(default=224, ge=4, le=1024, description="images are resized to this square")
     seed: int = Field(default=0, ge=0, description="of the validation split: not the run's seed")
@@ -53,7 +54,8 @@ class BAR(ImageDataset):
             raise cls.missing(config)
         label = np.array([CLASSES.index(a) for a in action])
         split = names([name.partition("/")[0] for name in found])
-        return Index(names(found), label, with_val(label, split, None, VAL_SHARE, config.seed), CLASSES)
+        split = with_val(label, split, None, VAL_SHARE, config.seed)
+        return with_severity(Index(names(found), label, split, CLASSES), config)
 
     @classmethod
     def files(cls, config: BARConfig) -> Files:

@@ -96,6 +96,7 @@ class CelebA(ImageDataset):
         read = _parquet if found == PARQUET else _lists
         files, split, label, attribute = read(root, config)
         named = MAJORITY.get((config.label, config.attribute))
+        train = split == "train"
         index = Index(
             files,
             label,
@@ -104,7 +105,7 @@ class CelebA(ImageDataset):
             attribute,
             config.attribute,
             (f"not {config.attribute}", config.attribute),
-            frozenset(named) if named else larger_diagonal(label, attribute),
+            frozenset(named) if named else larger_diagonal(label[train], attribute[train]),
         )
         return _first_10k(index, config) if config.partition == "first_10k" else with_severity(index, config)
 

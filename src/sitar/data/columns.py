@@ -97,7 +97,7 @@ class ParquetFile:
             raise DataError(f"The table {str(path)!r} cannot be read: {error}.") from error
 
     def words(self, name: str) -> list[str]:
-        return ["" if value is None else str(value) for value in self._column(name).to_pylist()]
+        return ["" if value is None or str(value) == "nan" else str(value) for value in self._column(name).to_pylist()]
 
     def numbers(self, name: str) -> NDArray[Any]:
         import pyarrow as pa

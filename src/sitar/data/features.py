@@ -24,7 +24,9 @@ from sitar.registry import DATASETS
 class FeaturesConfig(ArrayConfig, ColumnsConfig):
     name: Literal["features"] = "features"
     feature_columns: str | tuple[str, ...] = Field(
-        default="embedding", description="column of lists of numbers, or columns of numbers; * stands for any letters"
+        default="embedding",
+        min_length=1,
+        description="column of lists of numbers, or columns of numbers; * stands for any letters",
     )
 
 

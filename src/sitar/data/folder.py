@@ -7,9 +7,10 @@ from collections import Counter
 from pathlib import PurePosixPath
 from typing import Literal
 
-from sitar.data.image_data import ImageConfig, ImageDataset
+from sitar.data.image_data import ImageDataset, ShortcutConfig
 from sitar.data.index import Index, names
 from sitar.data.own import Column, Columns, own_index
+from sitar.data.severity import with_severity
 from sitar.data.splitting import WORDS, SplitConfig
 from sitar.errors import DataError
 from sitar.images.files import Files, is_image
@@ -18,7 +19,7 @@ from sitar.registry import DATASETS
 logger = logging.getLogger(__name__)
 
 
-class FolderConfig(ImageConfig, SplitConfig):
+class FolderConfig(SplitConfig, ShortcutConfig):
     name: Literal["folder"] = "folder"
 
 
@@ -36,7 +37,14 @@ class Folder(ImageDataset):
         if not found:
             raise DataError(f"{config.root!r} has no images below it. Expected {cls.layout}.")
         parts = [name.split("/") for name in found]
-        has_splits = all(part[0].lower() in WORDS and len(part) > 2 for part in parts)
+        in_split = {part[0] for part in parts if part[0].lower() in WORDS and len(part) > 2}
+        others = sorted({part[0] for part in parts} - in_split)
+        has_splits = not others
+        if others and any(WORDS[name.lower()] == "train" for name in in_split):
+            raise DataError(
+                f"{config.root!r} has folders of splits, and beside them {', '.join(map(repr, others[:5]))}. Splits "
+                f"are called {', '.join(WORDS)}: rename what is one, and move the rest elsewhere."
+            )
         depth = 1 if has_splits else 0
         if loose := [name for name, part in zip(found, parts, strict=True) if len(part) < depth + 2]:
             raise DataError(
@@ -44,7 +52,7 @@ class Folder(ImageDataset):
             )
         label = Column("a folder's name", [part[depth] for part in parts])
         split = Column(str(config.root), [part[0] for part in parts]) if has_splits else None
-        return own_index(names(found), Columns(label, split), config)
+        return with_severity(own_index(names(found), Columns(label, split), config), config)
 
     @classmethod
     def files(cls, config: FolderConfig) -> Files:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -21,7 +20,6 @@ from sitar.images.cache import Cached, cached_images
 from sitar.images.download import Download, Watch, fetch, unpack
 from sitar.images.files import Files, check_root
 
-logger = logging.getLogger(__name__)
 WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a dataset's original one
 
 
@@ -103,9 +101,11 @@ class ImageDataset(Dataset):
             archive.unlink()
 
     @classmethod
-    def prepare(cls, config: Any, watch: Callable[[int], None] = lambda _: None) -> tuple[Index, Cached]:
-        """The index and its decoded images, in the order of the index."""
-        index, size = cls.index(config), (config.image_size, config.image_size)
+    def prepare(
+        cls, config: Any, watch: Callable[[int], None] = lambda _: None, index: Index | None = None
+    ) -> tuple[Index, Cached]:
+        """The index, or the one that is given, and its decoded images, in the order of the index."""
+        index, size = cls.index(config) if index is None else index, (config.image_size, config.image_size)
         order = index.files.argsort()  # one cache for every setting that uses the same files
         cached = cached_images(
             config.name, index.files[order].tolist(), cls.files(config), size,
@@ -117,8 +117,6 @@ class ImageDataset(Dataset):
     def load(cls, config: Any) -> Data:
         """Decoded images, from the cache or into it, with their labels; bad ones are left out where that is allowed."""
         index, cached = cls.prepare(config)
-        if cached.bad:
-            file, reason = next(iter(cached.bad.items()))
-            logger.warning("%d of %d images are left out, such as %s: %s.", len(cached.bad), len(index), file, reason)
+        cached.warn()
         good = np.flatnonzero(cached.good)
-        return index.take(good).to_data(torch.from_numpy(cached.images)[good], cached.checksum)
+        return index.take(good).to_data(torch.from_numpy(cached.images), cached.checksum, good)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -91,8 +92,10 @@ class Index:
             found[split] = dict(zip(names, sizes.tolist(), strict=True))
         return found
 
-    def to_data(self, inputs: torch.Tensor, checksum: str) -> Data:
-        """The samples as training and evaluation see them. `inputs` has a row for each of this index, in its order."""
+    def to_data(self, inputs: torch.Tensor, checksum: str, rows: NDArray[np.int64] | None = None) -> Data:
+        """The samples as training and evaluation see them. `inputs` has a row for each of this index, in its order, or
+        `rows` says which. `checksum` is that of the inputs; the data's is of labels, splits and attributes too."""
+        rows = np.arange(len(self)) if rows is None else rows
 
         def part(values: NDArray[np.int64] | None, keep: NDArray[np.int64]) -> torch.Tensor | None:
             return None if values is None else torch.from_numpy(values[keep])
@@ -107,9 +110,15 @@ class Index:
         evaluation = {}
         for name, keep in splits.items():
             y = torch.from_numpy(self.label[keep])
-            evaluation[name] = EvalSplit(inputs[keep], y, part(self.group, keep), self.group_names, share)
-        split = TrainSplit(inputs[train], torch.from_numpy(self.label[train]))
-        return Data(split, evaluation, self.classes, checksum, groups)
+            evaluation[name] = EvalSplit(inputs[rows[keep]], y, part(self.group, keep), self.group_names, share)
+        split = TrainSplit(inputs[rows[train]], torch.from_numpy(self.label[train]))
+        return Data(split, evaluation, self.classes, self._checksum(checksum), groups)
+
+    def _checksum(self, inputs: str) -> str:
+        found = hashlib.blake2b(inputs.encode(), digest_size=32)
+        for values in (self.label, self.split.astype("<U16"), self.attribute):
+            found.update(b"" if values is None else values.tobytes())
+        return found.hexdigest()
 
 
 def larger_diagonal(label: NDArray[np.int64], attribute: NDArray[np.int64]) -> frozenset[Pair]:

@@ -77,7 +77,10 @@ def _arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
 
 def _array(file: Any, key: str, path: Path) -> NDArray[Any]:
     try:
-        return file[key]
+        found = file[key]
+        if not isinstance(found, np.ndarray):
+            raise ValueError("it is no array of NumPy")
+        return found
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise DataError(f"The array {key!r} of {str(path)!r} cannot be read: {error}.") from error
@@ -85,7 +88,7 @@ def _array(file: Any, key: str, path: Path) -> NDArray[Any]:
             f"The array {key!r} of {str(path)!r} holds Python objects, which are not read, since they can run code. "
             "Save numbers, or words with .astype(str)."
         ) from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"The array {key!r} of {str(path)!r} is damaged: {error}.") from error
 
 

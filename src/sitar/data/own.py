@@ -40,7 +40,9 @@ def own_index(files: NDArray[Any], columns: Columns, config: SplitConfig) -> Ind
     if columns.attribute is None:
         return Index(files, label, split, classes)
     attribute, values = _numbered(columns.attribute)
-    majority = larger_diagonal(label, attribute) if len(classes) == len(values) == 2 else frozenset()
+    train = split == "train"
+    two = len(classes) == len(values) == 2
+    majority = larger_diagonal(label[train], attribute[train]) if two else frozenset()
     return Index(files, label, split, classes, attribute, columns.attribute.name, values, majority)
 
 
@@ -59,7 +61,7 @@ def _numbered(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Every word as the place of its value among all values, whole numbers in their own order."""
     words = filled(column)
     values = sorted(set(words))
-    if all(value.removeprefix("-").isdecimal() for value in values):
+    if all(value.removeprefix("-").isdecimal() and len(value) < 19 for value in values):
         values.sort(key=int)
     place = {value: i for i, value in enumerate(values)}
     return np.array([place[word] for word in words], dtype=np.int64), tuple(values)

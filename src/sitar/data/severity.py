@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 from pydantic import Field, model_validator
 
@@ -9,6 +11,7 @@ from sitar.config import Config
 from sitar.data.index import Index
 from sitar.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 SHORTCUT_SPLITS = ("train", "val")  # the test keeps all groups
 
 
@@ -58,6 +61,9 @@ def resample(index: Index, rho: float, seed: int = 0) -> Index:
             with_it, against = np.flatnonzero(here & follows), np.flatnonzero(here & ~follows)
             for part, size in zip((with_it, against), _sizes(len(with_it), len(against), rho), strict=True):
                 keep[random.choice(part, size, replace=False)] = True
+    for split in SHORTCUT_SPLITS:
+        if (index.split == split).any() and not keep[index.split == split].any():
+            logger.warning("data.rho = %g leaves no sample in %s, which has only one kind of them.", rho, split)
     return index.take(keep)
 
 

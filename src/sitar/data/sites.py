@@ -65,6 +65,8 @@ class SitesConfig(ImageConfig):
     def _of_the_source(self) -> SitesConfig:
         if self.source == "celeba" and (self.train_size, self.eval_size) != (NUM_TRAIN, NUM_EVAL):
             raise ValueError("train_size and eval_size count digits: leave them out with source: celeba")
+        if self.channels != 3:
+            raise ValueError("a cast is of colours: leave channels out")
         if self.source == "mnist" and self.crop_pct is not None:
             raise ValueError("crop_pct is for photographs: leave it out, or use source: celeba")
         return self
@@ -95,17 +97,20 @@ class Sites(ImageDataset):
         return CelebA.files(_celeba(config))
 
     @classmethod
-    def prepare(cls, config: SitesConfig, watch: Callable[[int], None] = lambda _: None) -> tuple[Index, Cached]:
+    def prepare(
+        cls, config: SitesConfig, watch: Callable[[int], None] = lambda _: None, index: Index | None = None
+    ) -> tuple[Index, Cached]:
         """Images without a cast yet."""
         if config.source == "celeba":
-            return super().prepare(config, watch)
-        index = cls.index(config)
+            return super().prepare(config, watch, index)
+        index = cls.index(config) if index is None else index
         images = _drawn(index, config)
         return index, Cached(images, np.ones(len(index), dtype=bool), {}, CHECKSUM)
 
     @classmethod
     def load(cls, config: SitesConfig) -> Data:
         index, cached = cls.prepare(config)
+        cached.warn()
         good = np.flatnonzero(cached.good)
         index, images = index.take(good), cached.images[good]
         assert index.attribute is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,8 @@ from pydantic import Field, model_validator
 from sitar.config import Config
 from sitar.data.index import names
 from sitar.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 WORDS = {
     "train": "train",
@@ -70,8 +73,13 @@ def random_split(
     sizes = np.bincount(owner)
     order = random.permutation(len(values))
     lacking = {name: share * len(label) for name, share in shares.items()}
-    for value in order[np.argsort(-sizes[order], kind="stable")]:
-        name = max(lacking, key=lambda name: lacking[name])
+    empty = {name for name, share in shares.items() if share > 0}
+    if len(values) < len(empty):
+        logger.warning("%d values to split by are too few for %d splits: some stay empty.", len(values), len(empty))
+    for left, value in zip(range(len(values), 0, -1), order[np.argsort(-sizes[order], kind="stable")], strict=True):
+        wanting = empty if left <= len(empty) else set(lacking)  # the last values go to splits that have none yet
+        name = max(sorted(wanting), key=lambda name: lacking[name])
+        empty.discard(name)
         split[owner == value] = name
         lacking[name] -= int(sizes[value])
     return split

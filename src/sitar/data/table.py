@@ -87,6 +87,8 @@ def _file(root: Path, config: TableConfig) -> Path:
 def _paths(column: Column) -> list[str]:
     """The files, each in one spelling; paths that leave the folder and files that are named twice are refused."""
     files = [posixpath.normpath(path) for path in filled(column)]
+    if strange := [file for file in files if "\0" in file]:
+        raise DataError(f"{len(strange)} paths hold a zero byte, such as {strange[0]!r}: no file has such a name.")
     if leaving := [file for file in files if posixpath.isabs(file) or file.partition("/")[0] == ".."]:
         raise DataError(
             f"{len(leaving)} paths lead out of data.root, such as {leaving[0]!r}. Give paths below it, without '..'."

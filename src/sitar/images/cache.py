@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from sitar.errors import DataError
 from sitar.images.files import Files
 from sitar.records import to_json, write_atomic
 
+logger = logging.getLogger(__name__)
 VERSION = 1  # of the pixels: a change in decoding makes new caches
 CHUNK = 64  # images that a process is given at a time
 CHECKPOINT_SECONDS = 10.0  # between two states on disk from which a killed preparation continues
@@ -46,6 +48,12 @@ class Cached:
     good: NDArray[np.bool_]
     bad: dict[str, str]
     checksum: str
+
+    def warn(self) -> None:
+        """Say how many images were left out, where that was allowed."""
+        if self.bad:
+            file, reason = next(iter(self.bad.items()))
+            logger.warning("%d of %d images are left out, such as %s: %s.", len(self.bad), len(self.good), file, reason)
 
 
 def cache_root() -> Path:
@@ -70,24 +78,36 @@ def cached_images(
     other = ("" if crop_pct is None else f" {crop_pct}") + ("" if channels == 3 else f" {channels} channels")
     key = hashlib.sha256(f"{VERSION} {size}{other}".encode())
     for file in names:
-        key.update(f"\n{file} {files.stamp(file)}".encode())
+        key.update(os.fsencode(f"\n{file} {files.stamp(file)}"))
     folder = cache_root() / f"{name}-{size[0]}x{size[1]}-{key.hexdigest()[:16]}"
     if not (folder / "index.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
             if not (folder / "index.json").is_file():  # another process may have made it while this one waited
                 _make(folder, names, files, form, on_bad, workers or _workers(len(names)), watch)
-    bad = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
-    if bad and on_bad == "fail":
+    try:
+        cached = _read(folder)
+    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
+        raise DataError(
+            f"The cache {str(folder)!r} is damaged ({error}). Remove that folder: it will be made again."
+        ) from error
+    if (bad := cached.bad) and on_bad == "fail":
         some = "; ".join(f"{file}: {reason}" for file, reason in list(bad.items())[:5])
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise DataError(
             f"{len(bad)} of {len(names)} images cannot be used ({some}{more}); all are listed in "
             f"{str(folder / 'bad.json')!r}. Repair or remove them, or leave them out with data.on_bad=skip."
         )
-    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    return cached
+
+
+def _read(folder: Path) -> Cached:
+    """What is there; where bad images have kept the cache from being closed, without a checksum."""
+    bad = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
+    closed = folder / "index.json"
+    checksum = json.loads(closed.read_text(encoding="utf-8"))["checksum"] if closed.is_file() else ""
     images = np.load(folder / "images.npy", mmap_mode="c")  # "c": torch wants memory it may write; nobody does
-    return Cached(images, np.load(folder / "state.npy") == GOOD, bad, index["checksum"])
+    return Cached(images, np.load(folder / "state.npy") == GOOD, bad, checksum)
 
 
 def _make(

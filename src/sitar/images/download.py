@@ -43,10 +43,14 @@ class _FailedError(Exception):
 def fetch(download: Download, folder: Path, watch: Watch = lambda done, total: None, timeout: float = TIMEOUT) -> Path:
     """The archive in `folder`, from the first mirror that gives it. A `.part` that was left there is continued."""
     target = folder / download.file
-    if target.is_file():
-        return target
     part = target.with_name(f"{target.name}.part")
     tried = []
+    if target.is_file():
+        try:
+            _verify(target, download.sha256)
+            return target
+        except _FailedError as error:
+            tried.append(f"the one in the folder: {error}")
     for url in download.urls:
         try:
             with part.open("ab") as file:

@@ -72,6 +72,9 @@ def _zip(path: Path) -> zipfile.ZipFile:
         raise DataError(f"{str(path)!r} is no zip archive, or was cut: half a download? Bring it again.") from error
 
 
+Member = tuple[zipfile.ZipFile, zipfile.ZipInfo]
+
+
 class Files:
     """Files by name, in folders, in zip archives and, a row each, in Parquet shards."""
 
@@ -81,11 +84,16 @@ class Files:
         self.folders = list(folders)
         self.archives = list(archives)
         self.shards = {name: Shard(path) for name, path in (shards or {}).items()}
-        self.members: dict[str, tuple[zipfile.ZipFile, zipfile.ZipInfo]] = {}
+        self.members: dict[str, Member] = {}
+        self.inner: dict[str, Member] = {}  # of archives with a folder of their own: names below it
         for path in self.archives:
             archive = _zip(path)
-            for member in archive.infolist():
+            found = [member for member in archive.infolist() if not member.is_dir()]
+            packed = len({member.filename.partition("/")[0] for member in found}) == 1
+            for member in found:
                 self.members.setdefault(member.filename, (archive, member))
+                if packed and "/" in member.filename:
+                    self.inner.setdefault(member.filename.partition("/")[2], (archive, member))
 
     def names(self) -> list[str]:
         """Every image in folders and archives, by its name below the folder or within the archive, sorted."""
@@ -93,7 +101,7 @@ class Files:
 
     def all_names(self) -> list[str]:
         """Every file in folders and archives; hidden ones are none, as editors and systems leave them beside images."""
-        found = {name for name in self.members if not name.endswith("/") and not _is_hidden(name)}
+        found = {name for name in self.members if not _is_hidden(name)}
         for folder in self.folders:
             for place, folders, files in os.walk(folder, followlinks=True):
                 folders[:] = [name for name in folders if not name.startswith(".") and not _leads_up(place, name)]
@@ -103,9 +111,8 @@ class Files:
 
     def stamp(self, name: str) -> str:
         """What changes when the file does, without reading it; empty when there is none."""
-        if name in self.members:
-            member = self.members[name][1]
-            return f"{member.file_size} {member.CRC}"
+        if packed := self._member(name):
+            return f"{packed[1].file_size} {packed[1].CRC}"
         if shard := self.shards.get(name.rpartition("/")[0]):
             return shard.stamp
         for folder in self.folders:
@@ -113,12 +120,15 @@ class Files:
                 status = os.stat(os.path.join(folder, name))
             except OSError:
                 continue
-            return f"{status.st_size} {status.st_mtime_ns}"
+            return f"{os.path.realpath(folder)} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
         return ""
 
+    def _member(self, name: str) -> Member | None:
+        return self.members.get(name) or self.inner.get(name)
+
     def read(self, name: str) -> bytes:
-        if name in self.members:
-            archive, member = self.members[name]
+        if packed := self._member(name):
+            archive, member = packed
             try:
                 return archive.read(member)
             except DAMAGED as error:

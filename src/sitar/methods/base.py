@@ -30,6 +30,7 @@ from sitar.models import (
 )
 
 Loss = Callable[[Any], dict[str, Tensor]]  # of a TrainBatch, or of a GroupBatch where the method needs groups
+PIXEL_AXES = 10  # latent axes in pixel space, where no number is given
 OPTIMISER_SETTINGS = {"optimiser", "learning_rate", "weight_decay", "momentum", "schedule", "warmup_epochs"}
 
 
@@ -158,15 +159,15 @@ def equal_sampling(group: Tensor) -> Tensor:
 
 
 def complete(model: ModelConfig, task: Task) -> ModelConfig:
-    """With the number of latent axes, where it is left to the paper's rule: a quarter of the features."""
+    """With the number of latent axes where it is left open: a quarter of the features (the paper's rule), or ten."""
     if model.latent_dim is not None:
         return model
     if len(task.shape) == 1:
         features = task.shape[0]
     elif model.encoder is not None:
-        features = encoder_features(model.encoder)
+        features = encoder_features(model.encoder, task.shape)
     else:
-        raise ConfigError("model.latent_dim null is for features and pretrained encoders. Images need a number.")
+        return model.model_copy(update={"latent_dim": PIXEL_AXES})
     return model.model_copy(update={"latent_dim": max(2, features // 4)})
 
 
@@ -179,9 +180,7 @@ def build_backbone(model: ModelConfig, task: Task) -> tuple[nn.Module | None, tu
         return Standardise(*task.features), task.shape
     if model.encoder is None:
         return None, task.shape
-    if task.shape[0] != 3:
-        raise ConfigError(f"model.encoder needs images of three channels, and these have {task.shape[0]}.")
-    backbone = PretrainedEncoder(model.encoder, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
+    backbone = PretrainedEncoder(model.encoder, task.shape, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
     return backbone, (backbone.out_features,)
 
 

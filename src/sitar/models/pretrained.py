@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,14 +23,14 @@ class PretrainedEncoder(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, name: str, weights: str = HUB, *, stride_in_1x1: bool = False) -> None:
+    def __init__(self, name: str, shape: Sequence[int], weights: str = HUB, *, stride_in_1x1: bool = False) -> None:
         super().__init__()
         self.network = _create(name, from_hub=weights == HUB)
         if stride_in_1x1:
             _move_stride(self.network, name)
         if weights not in (HUB, RANDOM):
             _load(self.network, Path(weights).expanduser(), name)
-        self.out_features = int(self.network.num_features)  # type: ignore[arg-type]
+        self.out_features = _width(self.network, name, shape)
         expected = self.network.pretrained_cfg  # type: ignore[union-attr]
         for key in ("mean", "std"):
             self.register_buffer(key, torch.tensor(expected[key]).view(1, 3, 1, 1), persistent=False)  # type: ignore[index]
@@ -40,10 +41,28 @@ class PretrainedEncoder(nn.Module):
         return self.network(x)
 
 
-def encoder_features(name: str) -> int:
-    """How many features a network of timm gives, without making it."""
-    with torch.device("meta"):
-        return int(_create(name, from_hub=False).num_features)  # type: ignore[arg-type]
+def encoder_features(name: str, shape: Sequence[int]) -> int:
+    """How many features a network of timm makes of images of a shape. The random state is not touched."""
+    with torch.random.fork_rng(devices=[]):
+        return _width(_create(name, from_hub=False), name, shape)
+
+
+def _width(network: nn.Module, name: str, shape: Sequence[int]) -> int:
+    """Found by trying: what networks say of themselves is not always what comes out."""
+    if shape[0] != 3:
+        raise ConfigError(f"model.encoder needs images of three channels, and these have {shape[0]}.")
+    was_training = network.training
+    try:
+        with torch.no_grad():
+            return network.eval()(torch.zeros(1, *shape)).shape[1]
+    except Exception as error:  # what a network raises for a size that it cannot read is its own affair
+        size = network.pretrained_cfg["input_size"][-1]  # type: ignore[index]
+        raise ConfigError(
+            f"model.encoder {name!r} cannot read images of {shape[1]}x{shape[2]} ({error}). It was trained with "
+            f"data.image_size={size}."
+        ) from error
+    finally:
+        network.train(was_training)
 
 
 def _create(name: str, *, from_hub: bool) -> nn.Module:

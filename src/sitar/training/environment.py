@@ -12,7 +12,7 @@ import torch
 
 from sitar.errors import ConfigError
 
-PACKAGES = ("sitar", "torch", "numpy", "scikit-learn", "pydantic", "safetensors")
+PACKAGES = ("sitar", "torch", "timm", "numpy", "pillow", "scikit-learn", "pydantic", "safetensors")
 EXTRAS = {
     "diffusers": "sitar[diffusion]",
     "pyarrow": "sitar[parquet]",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +14,8 @@ from torch import Tensor
 
 from sitar.config import ModelConfig
 from sitar.data.base import Data, Task, in_batches
-from sitar.errors import ConfigError
 from sitar.images.cache import cache_root
-from sitar.models import PretrainedEncoder
+from sitar.models.pretrained import RANDOM, PretrainedEncoder
 from sitar.records import write_atomic
 from sitar.training.checkpoint import load_weights
 
@@ -27,13 +26,14 @@ Watch = Callable[[str, int], Callable[[int], None]]  # of a split and its size: 
 class FrozenEncoder:
     """A pretrained encoder that is never trained: images as a split stores them to features."""
 
-    def __init__(self, model: ModelConfig, device: torch.device, weights: Path | None = None) -> None:
-        """With the weights that the settings name, or those of a run that has kept its own."""
+    def __init__(self, model: ModelConfig, shape: Sequence[int], device: torch.device, kept: Path) -> None:
+        """With the weights that a run has kept, or else those that the settings name."""
         assert model.encoder is not None
         self.device = device
-        self.network = PretrainedEncoder(model.encoder, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
-        if weights is not None:
-            load_weights(weights, self.network)
+        source = RANDOM if kept.exists() else model.encoder_weights
+        self.network = PretrainedEncoder(model.encoder, shape, source, stride_in_1x1=model.stride_in_1x1)
+        if kept.exists():
+            load_weights(kept, self.network)
         self.network.to(device).eval().requires_grad_(False)
         self.key = hashlib.blake2b(f"{model.encoder} {model.stride_in_1x1} {device.type}".encode(), digest_size=16)
         for name, tensor in self.network.state_dict().items():
@@ -58,10 +58,6 @@ class FrozenEncoder:
 
     def cached(self, x: Tensor, watch: Callable[[int], None]) -> Tensor:
         """Features of a split, from the cache or into it."""
-        if x.ndim != 4 or x.shape[1] != 3:
-            raise ConfigError(
-                f"model.encoder needs images of three channels, and this data has inputs of shape {tuple(x.shape[1:])}."
-            )
         key = self.key.copy()
         key.update(f"{tuple(x.shape)} {x.dtype}".encode())
         for chunk in x.split(BATCH):

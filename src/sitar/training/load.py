@@ -39,7 +39,7 @@ class TrainedModel:
         self.data = data_for(self.config, load_data(self.config.data))
         task, self.encoder = self.data.task, None
         if self.config.model.freeze_encoder:
-            self.encoder = FrozenEncoder(self.config.model, self.device, folder.encoder_file)
+            self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder.encoder_file)
             task = self.encoder.task(task)
         self.method = build_method(self.config, task)
         load_weights(folder.model_file, self.method)

@@ -76,7 +76,7 @@ def train_config(
         seed_everything(config.seed, INIT, 0)
         encoder = None
         if config.model.freeze_encoder:
-            encoder = FrozenEncoder(config.model, place)
+            encoder = FrozenEncoder(config.model, data.task.shape, place, folder.encoder_file)
             with report:
                 data = encoder.data(data, report.evaluating)
         method = build_method(config, data.task)
@@ -86,7 +86,7 @@ def train_config(
             folder.create(config.to_dict())
         with folder.lock(), report:
             _write_environment(folder, config, data, place)
-            if encoder is not None:
+            if encoder is not None and not folder.encoder_file.exists():
                 save_weights(folder.encoder_file, encoder.network.state_dict())
             loop.run(state)
             save_weights(folder.model_file, method.state_dict())
