@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.errors import ConfigError, DataError
+from sitar.images.parquet import MISSING
 from sitar.registry import did_you_mean
 
 SUFFIXES = (".csv", ".parquet")
@@ -89,7 +90,7 @@ class ParquetFile:
             from pyarrow import ArrowException
             from pyarrow.parquet import read_schema
         except ImportError as error:
-            raise ConfigError('Parquet files need pyarrow: pip install "sitar[parquet]".') from error
+            raise ConfigError(MISSING.format(error)) from error
         self.path = path
         try:
             self.names: list[str] = read_schema(path).names

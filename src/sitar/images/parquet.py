@@ -15,6 +15,7 @@ from sitar.errors import ConfigError, DataError
 from sitar.images.bits import BadImageError
 
 IMAGE = "image"  # the column with the bytes of image files, alone or in a struct beside their path
+MISSING = 'Parquet files need pyarrow, which cannot be imported ({}). Run `pip install "sitar[parquet]"`.'
 ROWS = 64  # read at once: a row group can be the whole shard
 
 
@@ -95,9 +96,7 @@ def _open(path: Path) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ConfigError(
-            f'Parquet files need pyarrow, which cannot be imported ({error}). Run `pip install "sitar[parquet]"`.'
-        ) from error
+        raise ConfigError(MISSING.format(error)) from error
     try:
         # mapped and without read-ahead: a row group would else be in memory as a whole
         return pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
