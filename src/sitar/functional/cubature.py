@@ -37,8 +37,8 @@ def grid(distribution: UnitNoise, axes: int, nodes: int = 16) -> Rule:
 def draws(distribution: UnitNoise, axes: int, count: int = 2048) -> Rule:
     """Quasi-random draws whose mean is exactly 0 and whose covariance is exactly I; the same at every call.
 
-    Symmetric noise comes in pairs e and -e, so that all odd moments vanish. A second-order expansion is then exact under
-    the rule as it is under the distribution: what is left over is the remainder, not the error of sampling.
+    Symmetric noise comes in pairs e and -e, so that all odd moments vanish. A second-order expansion then holds under
+    the rule as it does under the distribution: what it leaves over is a remainder, not an error of sampling.
     """
     if count < 2 * axes:
         raise ValueError(f"{count} draws cannot be balanced on {axes} axes: take {2 * axes} or more")

@@ -1,4 +1,4 @@
-"""What noise on the latent does to a classifier (Theorem 1): the closed form to second order, and the exact expectation.
+"""What noise on the latent does to a classifier (Theorem 1): to second order in closed form, and exactly.
 
 Noise is alpha * e @ A, for independent e of mean 0 and variance 1: its covariance is alpha^2 A^T A. A = diag(v) is the
 paper's, a single row r shakes along one direction, A = I is isotropic.
