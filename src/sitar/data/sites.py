@@ -76,7 +76,7 @@ class Sites(ImageDataset):
     title = "Sites"
     layout = "nothing, as digits ship with the package; with data.source=celeba what celeba expects"
     licence = "that of the source: MNIST's, CC BY-SA 3.0, or CelebA's, non-commercial research"
-    citation = "that of the source; the idea: Koh et al., WILDS: A Benchmark of in-the-Wild Distribution Shifts, ICML 2021"
+    citation = "that of the source; the idea: Koh et al., WILDS, ICML 2021"
 
     @classmethod
     def index(cls, config: SitesConfig) -> Index:
