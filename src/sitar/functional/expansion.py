@@ -52,9 +52,10 @@ class Expansion(NamedTuple):
 def expand(
     f: Classifier, z: Float[Tensor, "batch latent"], y: Int[Tensor, " batch"], A: Float[Tensor, "noise latent"]
 ) -> Expansion:
-    """Theorem 1 at every sample. Differentiable; reverse mode only, so that it compiles and runs under vmap.
+    """Theorem 1 at every sample. Differentiable, compiles, and runs under vmap.
 
-    Takes one backward pass a class and one a row of A, all batched: memory grows with their number.
+    One backward pass a class and one a row of A, all batched: memory grows with their number. Reverse mode throughout,
+    since torch's forward mode loads TorchScript, of which torch itself warns.
     """
     logits, pull_back = vjp(f, z)  # type: ignore[reportAssignmentType]
     classes = logits.shape[1]
