@@ -18,6 +18,7 @@ from sitar.methods import (  # noqa: F401  (register themselves)
     jtt,
     lff,
     sitar,
+    vae,
     vrex,
 )
 from sitar.methods.base import FitPhase, GradientPhase, Method, Objective, complete

@@ -81,6 +81,7 @@ class Method(nn.Module):
 
     Config: ClassVar[type[Config]]
     needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
+    vae_learns: ClassVar[Literal["with labels", "without labels"] | None] = None  # where it has a `vae`, and how
     evaluation_batch: int = 2048  # inputs that `logits` is given at a time
 
     def phases(self) -> Iterator[Phase]:

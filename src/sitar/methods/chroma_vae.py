@@ -36,6 +36,7 @@ class ChromaVAEConfig(WeightedConfig):
 @METHODS.register("chroma_vae")
 class ChromaVAE(WeightedMethod):
     Config = ChromaVAEConfig
+    vae_learns = "with labels"
     core: Tensor
     label: Tensor
 

@@ -90,6 +90,7 @@ class SITARConfig(WeightedConfig):
 @METHODS.register("sitar")
 class SITAR(WeightedMethod):
     Config = SITARConfig
+    vae_learns = "with labels"
     config: SITARConfig
     beta: Tensor
 
