@@ -27,6 +27,7 @@ import yaml
 from sitar.errors import RunError
 
 RESULT_VERSION = 1
+AUDIT_VERSION = 1  # of artifacts/audit/audit.json
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -89,6 +90,10 @@ class RunFolder:
     @property
     def artifacts(self) -> Path:
         return self.path / "artifacts"
+
+    @property
+    def audit(self) -> Path:
+        return self.artifacts / "audit"
 
     @property
     def is_done(self) -> bool:

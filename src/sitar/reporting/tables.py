@@ -172,3 +172,26 @@ def theory_table(theory: Mapping[str, Any]) -> Table:
     note = f"Means over {theory['samples']} samples of {theory['split']}; without noise {theory['clean']:.6f}. "
     note += "* is the run's alpha. The consistency's share includes lambda; the remainder is a mean of moduli."
     return Table(title, columns, rows, note)
+
+
+def audit_table(audit: Mapping[str, Any], most: int = 10) -> Table:
+    """One row an axis, the one that predicts the label best first."""
+
+    def ranged(axis: Mapping[str, Any], name: str) -> str:
+        low, high = axis["intervals"][name]
+        return f"{axis[name]:.2f} [{low:.2f}, {high:.2f}]"
+
+    columns = ["axis", "accuracy", "|correlation|", "Wasserstein"]
+    rows = [[str(axis["axis"]), *(ranged(axis, name) for name in ("accuracy", "correlation", "wasserstein"))]
+            for axis in audit["axes"][:most]]  # fmt: skip
+    held_out, attribute = audit["held_out"], audit["attribute"]
+    note = f"Of {held_out['n']:,} samples of {held_out['split']}, with 95 % bootstrap intervals; accuracy of the axis "
+    note += f"alone, class-balanced (chance {audit['chance']:.2f}); distance between classes in standard deviations."
+    if attribute is not None:
+        columns += [f"AUC {attribute['name']}", "AUC label"]
+        for row, axis in zip(rows, audit["axes"], strict=False):
+            row += [f"{attribute[key][axis['axis']]:.2f}" for key in ("attribute_auc", "label_auc")]
+        note += f" AUC on {attribute['split']}."
+    if len(audit["axes"]) > most:
+        note += f" {len(audit['axes']) - most} more axes in audit.json."
+    return Table(f"Audit of {audit['preset']}, seed {audit['seed']}", columns, rows, note)

@@ -1,0 +1,127 @@
+"""What each latent axis alone tells of the label, on held-out samples, and how sure that is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from sitar.functional.correlation import label_correlation, shortcut_score
+
+RESAMPLES = 1000
+LEVEL = 0.95
+MOST_BINS = 32
+AT_ONCE = 50  # resamples whose correlations are computed together
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure of every axis (axis,), and the same in every bootstrap resample (resample, axis)."""
+
+    value: Tensor
+    draws: Tensor
+
+    def interval(self) -> Tensor:
+        """Lower and upper bound (2, axis): percentiles of the resamples."""
+        tail = (1 - LEVEL) / 2
+        return torch.quantile(self.draws, torch.tensor([tail, 1 - tail], dtype=self.draws.dtype), dim=0)
+
+
+def resample(y: Tensor, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
+    """How often each sample is drawn in each resample (resample, sample); every class keeps its number of samples."""
+    random = torch.Generator().manual_seed(seed)
+    weight = torch.zeros(resamples, len(y), dtype=torch.float64)
+    for c in y.unique():
+        members = (y == c).nonzero().squeeze(1)
+        drawn = torch.randint(len(members), (resamples, len(members)), generator=random)
+        places = drawn + len(members) * torch.arange(resamples).unsqueeze(1)
+        counts = torch.bincount(places.flatten(), minlength=resamples * len(members))
+        weight[:, members] = counts.view(resamples, -1).double()
+    return weight
+
+
+def correlation(mu: Tensor, y: Tensor, num_classes: int, weight: Tensor) -> Score:
+    """v of Eq. 2, over all held-out samples at once."""
+
+    def score(w: Tensor) -> Tensor:
+        return shortcut_score(label_correlation(mu, y, num_classes, w))
+
+    return Score(score(torch.ones(len(y))), torch.vmap(score, chunk_size=AT_ONCE)(weight.float()))
+
+
+def wasserstein(mu: Tensor, y: Tensor, weight: Tensor) -> tuple[Score, list[tuple[int, int]]]:
+    """The distance between the two classes that are furthest apart on each axis, in units of its standard deviation.
+
+    Also names these classes. Resamples keep pair and unit: their largest distance over all pairs would be biased.
+    """
+    all_once = torch.ones(1, len(y), dtype=torch.float64)
+    values, draws, pairs = [], [], []
+    for axis in (mu.double() / mu.double().std(0).clamp_min(1e-12)).T:
+        found = {pair: _distance(axis, y, pair, all_once) for pair in itertools.combinations(y.unique().tolist(), 2)}
+        pair = max(found, key=lambda pair: float(found[pair]))
+        pairs.append(pair)
+        values.append(found[pair][0])
+        draws.append(_distance(axis, y, pair, weight))
+    return Score(torch.stack(values), torch.stack(draws, 1)), pairs
+
+
+def _distance(axis: Tensor, y: Tensor, pair: tuple[int, int], weight: Tensor) -> Tensor:
+    """The integral of |F_a - F_b| for each row of weights."""
+    keep = ((y == pair[0]) | (y == pair[1])).nonzero().squeeze(1)
+    keep = keep[axis[keep].argsort()]
+    share = torch.where(y[keep] == pair[0], 1 / (y == pair[0]).sum(), -1 / (y == pair[1]).sum()).double()
+    return (weight[:, keep] * share).cumsum(1)[:, :-1].abs() @ axis[keep].diff()
+
+
+def accuracy(train_mu: Tensor, train_y: Tensor, mu: Tensor, y: Tensor, num_classes: int, weight: Tensor) -> Score:
+    """Class-balanced accuracy of predicting the held-out labels from one axis alone: 1 / classes by chance.
+
+    The predictor is a histogram of the training samples, bins of equal counts: the class that is most frequent there
+    among its own. So it need not be monotonous. Every class must be among the held-out samples.
+    """
+    edges, prediction = fit_histogram(train_mu, train_y, num_classes)
+    predicted = prediction.gather(1, torch.searchsorted(edges, mu.double().T.contiguous())).T
+    share = (predicted == y.unsqueeze(1)).double() / (
+        num_classes * torch.bincount(y, minlength=num_classes)[y].unsqueeze(1)
+    )
+    return Score(share.sum(0), weight @ share)
+
+
+def fit_histogram(mu: Tensor, y: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Inner edges of the bins of every axis (axis, bin - 1), and the class predicted in each bin (axis, bin)."""
+    sizes = torch.bincount(y, minlength=num_classes)
+    bins = min(MOST_BINS, max(2, int(float(sizes[sizes > 0].min()) ** 0.5)))
+    levels = torch.arange(1, bins) / bins
+    edges = torch.from_numpy(np.quantile(mu.double().numpy(), levels.numpy(), axis=0).T.copy())
+    place = torch.searchsorted(edges, mu.double().T.contiguous())
+    counts = torch.stack([one_hot(row, bins).T.double() @ one_hot(y, num_classes).double() for row in place])
+    return edges, ((counts + 1) / (sizes + bins)).argmax(2)  # one more in each bin, so that an empty one says nothing
+
+
+def separation(mu: Tensor, target: Tensor) -> list[float]:
+    """How well each axis tells the values of `target` apart: the AUC, of the best value against the rest, whichever
+    way the axis points, so that 0.5 is chance and 1 the most."""
+    best = np.full(mu.shape[1], 0.5)
+    for value in target.unique():
+        auc = np.array([roc_auc_score((target == value).numpy(), axis) for axis in mu.double().numpy().T])
+        best = np.maximum(best, np.maximum(auc, 1 - auc))
+    return best.tolist()
+
+
+def tie(y: Tensor, attribute: Tensor) -> float:
+    """Cramer's V: 0 where label and attribute are independent, 1 where one is known from the other."""
+    counts = one_hot(y).double().T @ one_hot(attribute).double()
+    counts = counts[counts.sum(1) > 0][:, counts.sum(0) > 0]
+    expected = counts.sum(1, keepdim=True) * counts.sum(0, keepdim=True) / counts.sum()
+    return float(((counts - expected).square() / expected).sum() / counts.sum() / (min(counts.shape) - 1)) ** 0.5
+
+
+def ordered(values: Tensor) -> Sequence[int]:
+    """Axes from the highest value to the lowest."""
+    return values.argsort(descending=True, stable=True).tolist()

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sitar.cli.output import Device, Json, Set, print_json, print_table
+
+
+def command(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="Your data (a folder a class, a .csv or .parquet table, an .npz file), a finished run, or a preset."
+        ),
+    ],
+    root: Annotated[str | None, typer.Option(help="Folder with the images of a table, or of a preset.")] = None,
+    set_: Set = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the VAE.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder of the VAE; default runs/PRESET/seedN.")] = None,
+    device: Device = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What does this data tempt a model with? Latent axes that give the label away, without group labels."""
+    from sitar.audit.shortcuts import audit_run, check_has_axes
+    from sitar.audit.target import find_target
+    from sitar.config import load_config
+    from sitar.errors import ConfigError
+    from sitar.records import RunFolder
+    from sitar.reporting.sheets import draw_audit
+    from sitar.reporting.tables import audit_table
+    from sitar.training.run import train
+
+    target = find_target(what, set_ or [], root)
+    if isinstance(target, RunFolder):
+        if out is not None or seed is not None:
+            raise ConfigError(f"{what!r} is a run, and the audit is written into it: leave --out and --seed out.")
+        folder = target
+    else:
+        preset, overrides = target
+        check_has_axes(load_config(preset, overrides, seed))
+        try:
+            folder = train(
+                preset, seed=seed, overrides=overrides, out=out, device=device, resume=True, progress=not quiet
+            )
+        except KeyboardInterrupt:
+            print("\nStopped. The same command continues where it was.", file=sys.stderr)
+            raise typer.Exit(130) from None
+    audit = audit_run(folder, device)
+    drawn = draw_audit(folder)
+    if as_json:
+        print_json({"run": str(folder.path), **audit})
+        return
+    if audit["axes"]:
+        print_table(audit_table(audit))
+    for sentence in [audit["verdict"]["words"], *audit["notes"]]:
+        typer.echo(sentence)
+    if drawn:
+        typer.echo("Pictures: " + "  ".join(map(str, drawn)))
+    typer.echo(f"Findings: {folder.audit / 'audit.json'}")

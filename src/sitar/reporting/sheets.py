@@ -1,0 +1,137 @@
+"""Pictures of an audit, from what it has left in a run folder: the axes at a glance, and a contact sheet of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from sitar.errors import RunError
+from sitar.records import AUDIT_VERSION, RunFolder
+from sitar.reporting.figures import BLUE, GREY, ORANGE
+
+TILE = 0.62  # inches of an image on a sheet
+LABELS = 1.5  # inches to its left, for what a row is
+GAP = 0.06  # between images, of their width
+WORD = 16  # letters of a class's name that have room
+
+
+def read_audit(folder: RunFolder) -> dict[str, Any]:
+    """audit.json of a run that was audited."""
+    file = folder.audit / "audit.json"
+    try:
+        audit = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{str(file)!r} cannot be read. `sitar audit {folder.path}` makes it.") from error
+    if not isinstance(audit, dict) or audit.get("version") != AUDIT_VERSION:
+        raise RunError(f"{str(file)!r} is not of version {AUDIT_VERSION}, the only one this release reads.")
+    return audit
+
+
+def draw_audit(folder: RunFolder) -> list[Path]:
+    """The figure of all axes and the sheet of each that has pictures; those of an earlier audit are removed."""
+    audit = read_audit(folder)
+    for old in folder.audit.glob("*.png"):
+        old.unlink()
+    if not audit["axes"]:
+        return []
+    drawn = [folder.audit / "axes.png"]
+    axes_figure(audit).savefig(drawn[0], dpi=150)
+    with np.load(folder.audit / "pictures.npz", allow_pickle=False) as arrays:
+        for about in audit["pictures"]:
+            drawn.append(folder.audit / f"axis{about['axis']}.png")
+            axis_sheet(audit, about, arrays).savefig(drawn[-1], dpi=150)
+    return drawn
+
+
+def axes_figure(audit: Mapping[str, Any]) -> Figure:
+    """What each axis alone predicts, the best first, with its range, chance, and the bar for a cheap cue."""
+    axes, out = audit["axes"][:30], set(audit["verdict"]["axes"])
+    chance = audit["chance"]
+    figure = Figure(figsize=(max(4.5, 1.6 + 0.42 * len(axes)), 3.6), layout="constrained")
+    plot = figure.subplots()
+    places = range(len(axes))
+    for place, axis in zip(places, axes, strict=True):
+        color = ORANGE if axis["axis"] in out else BLUE
+        plot.plot([place, place], axis["intervals"]["accuracy"], color=color, linewidth=2)
+        plot.plot([place], [axis["accuracy"]], "o", color=color)
+    for level, name in ((chance, "chance"), (chance + audit["rule"]["lift"] * (1 - chance), "a cheap cue")):
+        plot.axhline(level, color=GREY, linewidth=1, linestyle="--", zorder=0)
+        plot.text(1.0, level, f" {name}", color=GREY, fontsize=8, va="center", transform=plot.get_yaxis_transform())
+    plot.set_xticks(places, [str(axis["axis"]) for axis in axes])
+    plot.set(ylim=(max(0, chance - 0.1), 1.02), xlim=(-0.6, len(axes) - 0.4), xlabel="latent axis",
+             ylabel="accuracy from this axis alone")  # fmt: skip
+    plot.set_title("What one axis alone tells of the label", fontsize=11)
+    plot.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def axis_sheet(audit: Mapping[str, Any], about: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint8]]) -> Figure:
+    """A traversal of one axis above the real images at its ends."""
+    number = about["axis"]
+    score = next(axis for axis in audit["axes"] if axis["axis"] == number)
+    ends = arrays[f"axis{number}/extremes"]
+    panels = []
+    if about["values"] is not None:
+        moved = arrays[f"axis{number}/traversal"]
+        rows = ["mean", *(f"sample {i}" for i in range(1, len(moved)))]
+        marks = [f"{value:.1f}" for value in about["values"]]
+        panels.append(("Decoded: this axis moves, all others stay", moved, rows, marks))
+    for end, name in enumerate(("lowest", "highest")):
+        rows = [_short(word) for word in about["classes"]]
+        panels.append((f"Real images with the {name} values, by class", ends[:, end], rows, []))
+
+    heights = [TILE * len(images) + (0.6 if marks else 0.4) for _, images, _, marks in panels]
+    width = LABELS + TILE * max(images.shape[1] for _, images, _, _ in panels) + 0.2
+    low, high = score["intervals"]["accuracy"]
+    head = f"Axis {number}: predicts the label with {score['accuracy']:.2f} [{low:.2f}, {high:.2f}]"
+    figure = Figure(figsize=(max(width, 6.2), sum(heights) + 0.45))
+    figure.text(0.15 / figure.get_figwidth(), 1 - 0.22 / figure.get_figheight(), head, fontsize=11, va="center")
+    top = 0.35
+    for (title, images, rows, marks), height in zip(panels, heights, strict=True):
+        size = (LABELS, top + 0.3, TILE * images.shape[1], TILE * len(images))
+        plot = figure.add_axes(_fractions(size, figure))
+        _tiles(plot, images, rows, marks)
+        plot.set_title(title, fontsize=9, loc="left", pad=4)
+        top += height
+    return figure
+
+
+def _fractions(size: tuple[float, float, float, float], figure: Figure) -> tuple[float, float, float, float]:
+    """Left, bottom, width and height of the whole, from inches from the left and from the top."""
+    left, top, width, height = size
+    whole_width, whole_height = figure.get_size_inches()
+    return left / whole_width, 1 - (top + height) / whole_height, width / whole_width, height / whole_height
+
+
+def _tiles(plot: Axes, images: NDArray[np.uint8], rows: list[str], marks: list[str]) -> None:
+    """Images (row, column, channel, height, width) in a grid."""
+    for i, line in enumerate(images):
+        for j, image in enumerate(line):
+            extent = (j + GAP / 2, j + 1 - GAP / 2, i + 1 - GAP / 2, i + GAP / 2)
+            plot.imshow(_rgb(image), extent=extent, aspect="auto", interpolation="nearest", vmin=0, vmax=255)
+    plot.set(xlim=(0, images.shape[1]), ylim=(len(images), 0))
+    plot.set_yticks([i + 0.5 for i in range(len(rows))], rows, fontsize=8)
+    plot.set_xticks([j + 0.5 for j in range(len(marks))], marks, fontsize=7)
+    plot.tick_params(length=0)
+    plot.spines[:].set_visible(False)
+
+
+def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(height, width, 3): one channel is grey, two are red and green, of more the first three are shown."""
+    if len(image) == 1:
+        image = image.repeat(3, axis=0)
+    if len(image) == 2:
+        image = np.concatenate([image, np.zeros_like(image[:1])])
+    return image[:3].transpose(1, 2, 0)
+
+
+def _short(word: str) -> str:
+    word = word if len(word) <= WORD else f"{word[: WORD - 1]}…"
+    return word.replace("$", r"\$")  # else matplotlib reads what is between two of them as a formula
