@@ -46,7 +46,7 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    for name in ("train", "evaluate", "compare", "theory", "presets", "doctor", "demo"):
+    for name in ("train", "evaluate", "compare", "audit", "theory", "presets", "doctor", "demo"):
         assert name in done.stdout
 
 
@@ -125,6 +125,65 @@ def test_theory(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "runs/b/artifacts").exists()
 
 
+def test_audit_of_a_preset_and_of_its_run(tmp_path: Path) -> None:
+    options = ["color_mnist", *TINY, "--set", "data.eval_size=400", "--seed", 2, "--out", "run", "--quiet"]
+    done = sitar("audit", *options, cwd=tmp_path)
+    assert "Audit of color_mnist/vae, seed 2" in done.stdout
+    assert "AUC color" in done.stdout
+    assert "(chance 0.50)" in done.stdout
+    assert "Findings: run/artifacts/audit/audit.json" in done.stdout
+    found = json.loads((tmp_path / "run/artifacts/audit/audit.json").read_text())
+    assert found["verdict"]["words"] in done.stdout
+    for picture in re.findall(r"\S+\.png", done.stdout):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    weights = (tmp_path / "run/checkpoint/model.safetensors").stat().st_mtime_ns
+    for arguments in (options, ["run"]):  # a finished VAE is loaded, not trained again
+        again = json.loads(sitar("audit", *arguments, "--json", cwd=tmp_path).stdout)
+        assert again == {"run": "run", **found}
+    assert (tmp_path / "run/checkpoint/model.safetensors").stat().st_mtime_ns == weights
+    assert "leave --out and --seed out" in sitar_error("audit", "run", "--seed", 3, cwd=tmp_path)
+    assert "settings are fixed" in sitar_error("audit", "run", "--set", "train.epochs=1", cwd=tmp_path)
+
+
+def test_audit_of_own_data(tmp_path: Path) -> None:
+    """A folder a class, the same images in a table, and features; class names as strange as people give them."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    lines = ["path,label,site"]
+    for i in range(240):
+        label = ("a [b] c", "<script>alert(1)</script>".replace("/", "_"))[i % 2]
+        (tmp_path / "images" / label).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 120, (16, 16, 3), dtype=np.uint8)
+        pixels[..., 0] += 130 * (i % 2)
+        Image.fromarray(pixels).save(tmp_path / "images" / label / f"{i}.png")
+        lines.append(f'"{label}/{i}.png","{label}",{i // 2 % 2}')
+    (tmp_path / "samples.csv").write_text("\n".join(lines) + "\n")
+    x = random.normal(size=(240, 8)) + np.eye(240, 8) + (np.arange(240) % 2)[:, None] * [9, 0, 0, 0, 0, 0, 0, 0]
+    np.savez(tmp_path / "features.npz", x=x, y=np.arange(240) % 2)
+    quick = ["--set", "data.val_share=0.4", "--set", "train.epochs=2", "--quiet", "--json"]
+    small = [*quick, "--set", "data.image_size=16", "--set", "model.channels=[4]"]
+    table = ["samples.csv", "--root", "images", "--set", "data.attribute_column=site"]
+    for arguments in (["images", *small], [*table, *small], ["features.npz", *quick]):
+        audit = json.loads(sitar("audit", *arguments, cwd=tmp_path).stdout)
+        assert audit["held_out"]["n"] > 60
+        assert audit["verdict"]["kind"] in ("one", "several", "none", "unclear")
+        assert bool(audit["pictures"]) == (arguments[0] != "features.npz")
+        assert (audit["attribute"] or {}).get("name") == ("site" if arguments[0] == "samples.csv" else None)
+        assert audit["run"].startswith(f"runs/{audit['preset']}/seed0-")
+    few = [*small, "--set", "data.val_share=0.1", "--set", "data.test_share=0.5"]
+    assert json.loads(sitar("audit", "images", *few, cwd=tmp_path).stdout)["verdict"]["kind"] == "too few"
+
+
+def test_audit_of_one_class_is_refused(tmp_path: Path) -> None:
+    import numpy as np
+
+    np.savez(tmp_path / "one.npz", x=np.eye(100), y=np.zeros(100, dtype=int))
+    assert "class" in sitar_error("audit", "one.npz", cwd=tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_demo(tmp_path: Path) -> None:
     quick = [*TINY, "--set", "train.epochs=1", "--out", "demo", "--seed", 3]
     done = sitar("demo", *quick, cwd=tmp_path)
@@ -160,6 +219,10 @@ BAD = {
     "channels": (["train", "color_mnist/sitar", "--set", "model.channels=[8,8,8,8,8,8]"], "too many"),
     "no run": (["evaluate", "nothing"], "There is no run folder"),
     "not a run": (["compare", "."], "is not a run folder"),
+    "audit of nothing": (["audit", "colour_mnist"], "There is no file or folder of that name either"),
+    "audit without axes": (["audit", "color_mnist/erm"], "the method 'erm' has none"),
+    "audit setting": (["audit", "color_mnist", "--set", "method.bet=1"], "Did you mean 'beta'"),
+    "audit of one class": (["audit", "color_mnist", "--set", "data.train_size=1"], "of one class"),
     "metric": (["compare", ".", "--metric", "acuracy"], "Unknown metric"),
 }
 

@@ -56,7 +56,9 @@ def scored(*values: float, spread: float = 0.02) -> Score:
 
 def test_the_words_say_what_was_measured() -> None:
     words = judge(scored(0.61, 0.52, 0.83), 2).words
-    assert words.startswith("Axis 2 alone predicts the label with 0.83 [0.81, 0.85] (chance 0.50), the next axis with 0.61")
+    assert words.startswith(
+        "Axis 2 alone predicts the label with 0.83 [0.81, 0.85] (chance 0.50), the next axis with 0.61"
+    )
     assert "one cheap cue stands out" in words
     assert judge(scored(0.55, 0.6), 2).words.startswith("Nothing stands out: the best axis, 1, predicts")
     assert "from 0.70 on" in judge(scored(0.55, 0.6), 2).words

@@ -94,7 +94,7 @@ def test_what_is_minimised_has_the_weighted_term_in_it(name: str) -> None:
 
 
 def test_methods_without_a_cross_entropy_to_weigh_refuse_the_setting() -> None:
-    """A group has one class, whose weight would cancel; the diffusion classifier has its prior; the VAE has no label."""
+    """A group has one class, whose weight would cancel; the diffusion classifier has its prior, the VAE no label."""
     without = [name for name in METHODS.names() if name not in WEIGHTED]
     assert without == ["diffusion", "group_dro", "vae"]
     for name in without:

@@ -1,0 +1,284 @@
+"""What `sitar audit` finds in finished runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sitar.audit import shortcuts
+from sitar.audit.shortcuts import audit_run, check_has_axes, examine
+from sitar.data.base import Data, EvalSplit, TrainSplit
+from sitar.errors import DataError, RunError
+from sitar.models import VAE
+from sitar.records import RunFolder
+from sitar.registry import METHODS
+from sitar.reporting.sheets import draw_audit, read_audit
+from sitar.reporting.tables import audit_table
+from sitar.training.load import load
+
+from . import toys
+from .conftest import TINY_DATA, TINY_MODEL, fresh, hashes, load_data, run, settings, toy
+
+AXES = TINY_MODEL["latent_dim"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
+    """Tiny runs by their options, each made once."""
+    made: dict[str, RunFolder] = {}
+
+    def of(method: str = "vae", **options: Any) -> RunFolder:
+        key = json.dumps([method, options])
+        if key not in made:
+            made[key] = run(settings(method, **options), tmp_path_factory.mktemp("audit") / "run")
+        return made[key]
+
+    return of
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_a_method_says_whether_it_has_axes(name: str, tiny_data: Data) -> None:
+    config = settings(name)
+    has = isinstance(getattr(fresh(config, tiny_data), "vae", None), VAE)
+    assert has == (METHODS.get(name).vae_learns is not None)
+    if has:
+        check_has_axes(config)
+    else:
+        with pytest.raises(RunError, match=f"the method '{name}' has none"):
+            check_has_axes(config)
+
+
+def test_the_vae_never_sees_a_label(tiny_data: Data) -> None:
+    """Its weights are the same whatever the labels are."""
+    config = settings("vae")
+    split = tiny_data.train
+    seen = []
+    for y in (split.y, 1 - split.y):
+        method = fresh(config, tiny_data)
+        torch.manual_seed(0)
+        method.loss(TrainSplit(split.x, y).batch(torch.arange(64)))["loss"].backward()  # type: ignore[operator]
+        seen.append([p.grad for p in method.vae.parameters()])  # type: ignore[union-attr]
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
+def test_the_vae_is_shown_so_many_samples(tiny_data: Data) -> None:
+    method = fresh(settings("vae", max_samples=100), tiny_data)
+    (phase, _) = method.phases()
+    assert phase.indices.unique().numel() == 100  # type: ignore[union-attr]
+    assert next(fresh(settings("vae", max_samples=300), tiny_data).phases()).indices is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("method", ["vae", "sitar", "chroma_vae"])
+def test_the_axes_of_every_vae_are_audited(method: str, runs: Callable[..., RunFolder]) -> None:
+    folder = runs(method)
+    audit = audit_run(folder, "cpu")
+    assert audit == read_audit(folder)  # plain values, readable without torch
+    assert sorted(axis["axis"] for axis in audit["axes"]) == list(range(AXES))
+    accuracies = [axis["accuracy"] for axis in audit["axes"]]
+    assert accuracies == sorted(accuracies, reverse=True)
+    for axis in audit["axes"]:
+        low, high = axis["intervals"]["accuracy"]
+        assert low <= axis["accuracy"] <= high
+        assert axis["furthest_classes"] == ["digits 0-4", "digits 5-9"]
+    assert audit["held_out"]["n"] == sum(audit["held_out"]["classes"].values()) == 400
+    assert audit["attribute"]["name"] == "color"
+    assert any("have seen the label" in note for note in audit["notes"]) == (method != "vae")
+    drawn = draw_audit(folder)
+    assert {path.name for path in drawn} >= {"axes.png", f"axis{audit['axes'][0]['axis']}.png"}
+    with np.load(folder.audit / "pictures.npz") as arrays:
+        first = audit["pictures"][0]
+        assert arrays[f"axis{first['axis']}/traversal"].shape == (6, 9, 3, 14, 14)
+        assert arrays[f"axis{first['axis']}/extremes"].shape == (2, 2, 8, 3, 14, 14)
+    table = audit_table(audit)
+    assert table.columns[-2:] == ["AUC color", "AUC label"]
+    assert [int(row[0]) for row in table.rows] == [axis["axis"] for axis in audit["axes"]]
+
+
+def test_the_scores_are_of_held_out_latents(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs(), "cpu")
+    audit, _ = examine(model)
+    split = model.data.evaluation["val"]
+    with torch.no_grad():
+        mu = model.method.vae.encode(split.x.float() / 255)[0].numpy()
+    for axis in audit["axes"]:
+        assert axis["correlation"] == pytest.approx(abs(np.corrcoef(mu[:, axis["axis"]], split.y)[0, 1]), abs=1e-5)
+
+
+def test_an_audit_is_the_same_again(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs(), "cpu")
+    assert examine(model)[0] == examine(model)[0]
+
+
+def leaky(model: Any, attribute: bool = True) -> None:
+    """Axis 1 becomes the colour: redness of the image, less its greenness."""
+
+    def encode(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(len(x))
+        mu = torch.randn(len(x), AXES, generator=generator)
+        mu[:, 1] = 0.1 * mu[:, 1] + x[:, 0].mean((1, 2)) * 20 - x[:, 1].mean((1, 2)) * 20
+        return mu, torch.zeros_like(mu)
+
+    model.method.vae.encode = encode
+    if not attribute:
+        for name, split in model.data.evaluation.items():
+            model.data.evaluation[name] = EvalSplit(split.x, split.y)
+
+
+@pytest.fixture
+def _own_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data that a test may change: read again."""
+    monkeypatch.setattr("sitar.training.load.load_data", toys_or_real)
+
+
+def toys_or_real(config: Any) -> Data:
+    data = load_data(config)
+    return Data(data.train, dict(data.evaluation), data.classes, data.checksum, data.train_groups)
+
+
+@pytest.mark.usefixtures("_own_data")
+def test_an_axis_that_is_the_colour_is_called_so(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs(), "cpu")
+    leaky(model)
+    audit, arrays = examine(model)
+    assert (audit["verdict"]["kind"], audit["verdict"]["axes"]) == ("one", [1])
+    assert audit["attribute"]["attribute_auc"][1] > 0.99
+    assert "it is rather color than the label" in audit["verdict"]["words"]
+    ends = arrays["axis1/extremes"]
+    assert ends[:, 0, :, 0].max() == 0  # the lowest are not red, whatever their class
+    assert ends[:, 1, :, 1].max() == 0  # the highest are not green
+
+
+@pytest.mark.usefixtures("_own_data")
+def test_no_attribute_is_needed(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs(), "cpu")
+    leaky(model, attribute=False)
+    audit, _ = examine(model)
+    assert audit["attribute"] is None
+    assert audit["verdict"]["kind"] == "one"
+    assert "AUC" not in audit["verdict"]["words"]
+    assert audit_table(audit).columns == ["axis", "accuracy", "|correlation|", "Wasserstein"]
+
+
+def test_the_split_that_ties_label_and_attribute_least(runs: Callable[..., RunFolder]) -> None:
+    """At rho = 1 label and colour are one thing in every split: the first is as good as any."""
+    audit, _ = examine(load(runs(data={**TINY_DATA, "rho": 1.0}), "cpu"))
+    assert audit["attribute"]["split"] == "val"
+    assert audit["attribute"]["tie"] == pytest.approx(1)
+    model = load(runs(), "cpu")
+    split = model.data.evaluation["ood_test"]
+    loose = EvalSplit(split.x, split.y, 2 * split.y + torch.arange(len(split)) % 2, split.group_names)
+    model.data = Data(
+        model.data.train, {**model.data.evaluation, "ood_test": loose}, model.data.classes, model.data.checksum
+    )
+    assert examine(model)[0]["attribute"]["split"] == "ood_test"
+
+
+@pytest.mark.usefixtures("_own_data")
+@pytest.mark.parametrize(("rare", "scored"), [(0, False), (1, False), (7, True)])
+def test_too_small_data_is_said(rare: int, scored: bool, runs: Callable[..., RunFolder]) -> None:
+    """With a few held-out samples of a class there are scores, but no verdict; with none of it, a constant label."""
+    model = load(runs(), "cpu")
+    split = model.data.evaluation["val"]
+    keep = torch.cat([(split.y == 0).nonzero()[:, 0], (split.y == 1).nonzero()[:rare, 0]])
+    model.data.evaluation["val"] = EvalSplit(split.x[keep], split.y[keep])
+    audit, arrays = examine(model)
+    assert audit["verdict"]["kind"] == "too few"
+    assert f"class 'digits 5-9' has {rare} held out" in audit["verdict"]["words"]
+    assert bool(audit["axes"]) == bool(arrays) == scored
+
+
+@pytest.mark.usefixtures("_toys")
+def test_features_have_no_pictures(tmp_path: Path) -> None:
+    config = toy("vae", data={"name": "toy_blobs", "features": True}, model={"latent_dim": 4, "hidden": 8})
+    folder = run(config, tmp_path / "run")
+    audit = audit_run(folder, "cpu")
+    assert len(audit["axes"]) == 4
+    assert audit["pictures"] == []
+    assert any("features, not images" in note for note in audit["notes"])
+    assert [path.name for path in draw_audit(folder)] == ["axes.png"]
+
+
+@pytest.mark.usefixtures("_toys")
+def test_behind_a_frozen_encoder_there_are_real_images_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+    model = {
+        "latent_dim": 4,
+        "hidden": 8,
+        "encoder": "test_resnet",
+        "encoder_weights": "random",
+        "freeze_encoder": True,
+    }
+    folder = run(toy("vae", model=model), tmp_path / "run")
+    audit = audit_run(folder, "cpu")
+    assert any("decodes features" in note for note in audit["notes"])
+    with np.load(folder.audit / "pictures.npz") as arrays:
+        assert all(name.endswith("/extremes") for name in arrays)
+        assert arrays
+    assert len(draw_audit(folder)) == 4
+
+
+@pytest.mark.usefixtures("_toys")
+def test_many_classes(tmp_path: Path) -> None:
+    """Of eight classes two are shown, those that an axis holds furthest apart."""
+    audit = audit_run(run(toy("vae", data={"name": "toy_blobs", "classes": 8}), tmp_path / "run"), "cpu")
+    assert audit["chance"] == 1 / 8
+    for about in audit["pictures"]:
+        axis = next(axis for axis in audit["axes"] if axis["axis"] == about["axis"])
+        assert about["classes"] == sorted(axis["furthest_classes"])
+
+
+def test_what_is_left_out_is_said(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcuts, "MOST_HELD_OUT", 150)
+    monkeypatch.setattr(shortcuts, "MOST_TRAIN", 200)
+    audit, _ = examine(load(runs(max_samples=100), "cpu"))
+    assert "The VAE was shown 100 of 300 training samples" in audit["notes"][0]
+    assert "Scores are of 150 of 400 held-out samples" in audit["notes"][1]
+    assert (audit["held_out"]["n"], audit["held_out"]["of"]) == (150, 400)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "error", "message"),
+    [
+        ("erm", {}, RunError, "the method 'erm' has none. Give a run or a preset of chroma_vae, sitar, vae"),
+        (
+            "vae",
+            {"data": {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 400}},
+            DataError,
+            "no val split",
+        ),
+    ],
+)
+def test_what_cannot_be_audited_is_said(
+    method: str, options: Any, error: type, message: str, runs: Callable[..., RunFolder]
+) -> None:
+    folder = runs(method, **options)
+    before = hashes(folder.path)
+    with pytest.raises(error, match=message):
+        audit_run(folder, "cpu")
+    assert hashes(folder.path) == before
+
+
+def test_unfinished_and_damaged_runs_are_refused(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "config.yaml").write_bytes(runs().config_file.read_bytes())
+    with pytest.raises(RunError, match="not finished"):
+        audit_run(RunFolder(tmp_path / "cut"), "cpu")
+    shutil.copytree(runs().path, tmp_path / "damaged")
+    (tmp_path / "damaged" / "environment.json").write_text("{}")
+    with pytest.raises(RunError, match=r"environment\.json"):
+        audit_run(RunFolder(tmp_path / "damaged"), "cpu")
+
+
+@pytest.mark.usefixtures("_toys")
+def test_changed_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run(toy("vae"), tmp_path / "run")
+    monkeypatch.setattr(toys, "CHECKSUM", "other")
+    with pytest.raises(RunError, match="data has changed"):
+        audit_run(folder, "cpu")
