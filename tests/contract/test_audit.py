@@ -81,8 +81,8 @@ def test_the_axes_of_every_vae_are_audited(method: str, runs: Callable[..., RunF
     audit = audit_run(folder, "cpu")
     assert audit == read_audit(folder)  # plain values, readable without torch
     assert sorted(axis["axis"] for axis in audit["axes"]) == list(range(AXES))
-    accuracies = [axis["accuracy"] for axis in audit["axes"]]
-    assert accuracies == sorted(accuracies, reverse=True)
+    places = [(not axis["used"], -axis["accuracy"]) for axis in audit["axes"]]
+    assert places == sorted(places)
     for axis in audit["axes"]:
         low, high = axis["intervals"]["accuracy"]
         assert low <= axis["accuracy"] <= high
@@ -98,7 +98,7 @@ def test_the_axes_of_every_vae_are_audited(method: str, runs: Callable[..., RunF
         assert arrays[f"axis{first['axis']}/extremes"].shape == (2, 2, 8, 3, 14, 14)
     table = audit_table(audit)
     assert table.columns[-2:] == ["AUC color", "AUC label"]
-    assert [int(row[0]) for row in table.rows] == [axis["axis"] for axis in audit["axes"]]
+    assert [int(row[0].strip(" *")) for row in table.rows] == [axis["axis"] for axis in audit["axes"]]
 
 
 def test_the_scores_are_of_held_out_latents(runs: Callable[..., RunFolder]) -> None:
@@ -109,6 +109,32 @@ def test_the_scores_are_of_held_out_latents(runs: Callable[..., RunFolder]) -> N
         mu = model.method.vae.encode(split.x.float() / 255)[0].numpy()
     for axis in audit["axes"]:
         assert axis["correlation"] == pytest.approx(abs(np.corrcoef(mu[:, axis["axis"]], split.y)[0, 1]), abs=1e-5)
+
+
+def test_an_axis_that_stays_at_0_is_not_used(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(runs(), "cpu")
+    with torch.no_grad():
+        model.method.vae.mean.weight.mul_(torch.tensor([[100.0], [100.0], [1e-4], [100.0]]))
+    audit, _ = examine(model)
+    assert [axis["axis"] for axis in audit["axes"] if not axis["used"]] == [2]
+    assert audit["axes"][-1]["axis"] == 2
+    assert audit_table(audit).rows[-1][0] == "2 *"
+    assert "* is not used" in audit_table(audit).note
+    monkeypatch.setattr(shortcuts, "USED", 1e9)
+    assert examine(model)[0]["verdict"]["kind"] == "nothing encoded"
+
+
+def test_the_logistic_regression_has_learned_the_label(tiny_data: Data) -> None:
+    """On latents that hold it; every class counts the same, so that the rare one is not given up."""
+    method = fresh(settings("vae"), tiny_data)
+    y = (torch.arange(400) % 10 == 0).long()
+    mu = torch.randn(400, AXES, generator=torch.Generator().manual_seed(0))
+    mu[:, 0] += 1.5 * y
+    method.vae.encode = lambda x: (x, x)  # type: ignore[method-assign, union-attr]
+    method.fit(TrainSplit(mu, y))  # type: ignore[operator]
+    right = method.logits(mu).argmax(1) == y
+    assert right[y == 1].float().mean() == pytest.approx(float(right[y == 0].float().mean()), abs=0.1)
+    assert right.float().mean() > 0.7
 
 
 def test_an_audit_is_the_same_again(runs: Callable[..., RunFolder]) -> None:

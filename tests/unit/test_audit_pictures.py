@@ -81,7 +81,7 @@ def an_audit(axes: int = 10, classes: tuple[str, ...] = ("cat", "dog"), channels
         "chance": 1 / len(classes),
         "rule": {"lift": 0.4, "gap": 0.05},
         "verdict": {"kind": "one", "axes": [1], "words": ""},
-        "axes": [{"axis": axis, **figures, "intervals": bounds} for axis in range(axes)],
+        "axes": [{"axis": axis, "used": axis < 8, **figures, "intervals": bounds} for axis in range(axes)],
         "pictures": [{"axis": 1, "classes": list(classes), "values": values}],
     }
     return audit, arrays

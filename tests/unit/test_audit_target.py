@@ -47,6 +47,8 @@ def test_tables_hold_images_or_features(here: Path) -> None:
     data = data_of(find_target("t.csv"))
     assert (data["name"], data["root"], data["table"]) == ("table", ".", "t.csv")
     assert data_of(find_target("t.csv", root="images"))["root"] == "images"
+    (here / "strange.csv").write_text("pth,label\na.png,0\n")
+    assert data_of(find_target("strange.csv", root="images"))["name"] == "table"  # images were said to be there
     (here / "f.csv").write_text("f1,file,label\n0.5,a.png,0\n")
     data = data_of(find_target("f.csv", ["data.feature_columns=f1"]))
     assert (data["name"], data["file"]) == ("features", "f.csv")

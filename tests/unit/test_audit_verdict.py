@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sitar.audit.scores import Score, accuracy, resample
-from sitar.audit.verdict import GAP, LIFT, above_chance, judge, least_lead, too_few
+from sitar.audit.verdict import GAP, LIFT, Verdict, above_chance, judge, least_lead, too_few
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ def test_generated_latents_are_judged_as_they_were_made(
 ) -> None:
     mu, y = rule.latents(4000, 10, 2, cues, rho, torch.Generator().manual_seed(seed))
     found = accuracy(mu[1000:], y[1000:], mu[:1000], y[:1000], 2, resample(y[:1000], 200))
-    verdict = judge(found, 2)
+    verdict = judge(found, 2, range(10))
     assert verdict.kind == kind
     assert set(verdict.axes) == {"none": set(), "one": {9}, "several": {8, 9}}[kind]
 
@@ -54,15 +54,31 @@ def scored(*values: float, spread: float = 0.02) -> Score:
     return Score(value, value + torch.linspace(-spread, spread, 101).unsqueeze(1))
 
 
+def judged(*values: float, classes: int) -> Verdict:
+    return judge(scored(*values), classes, range(len(values)))
+
+
+def test_axes_that_the_vae_does_not_use_do_not_count() -> None:
+    verdict = judge(scored(0.95, 0.55, 0.85, 0.6), 2, [1, 2, 3])
+    assert (verdict.kind, verdict.axes) == ("one", (2,))
+    assert verdict.words.startswith("Axis 2 alone predicts the label with 0.85")
+    assert judge(scored(0.95, 0.55), 2, [1]).kind == "none"
+    several = judge(scored(0.95, 0.55, 0.85, 0.84), 2, [1, 2, 3])
+    assert (several.kind, several.axes) == ("several", (2, 3))
+    asleep = judge(scored(0.95, 0.55), 2, [])
+    assert asleep.kind == "nothing encoded"
+    assert "train.epochs" in asleep.words
+
+
 def test_the_words_say_what_was_measured() -> None:
-    words = judge(scored(0.61, 0.52, 0.83), 2).words
+    words = judged(0.61, 0.52, 0.83, classes=2).words
     assert words.startswith(
         "Axis 2 alone predicts the label with 0.83 [0.81, 0.85] (chance 0.50), the next axis with 0.61"
     )
     assert "one cheap cue stands out" in words
-    assert judge(scored(0.55, 0.6), 2).words.startswith("Nothing stands out: the best axis, 1, predicts")
-    assert "from 0.70 on" in judge(scored(0.55, 0.6), 2).words
-    assert "(chance 0.25)" in judge(scored(0.5, 0.9), 4).words
+    assert judged(0.55, 0.6, classes=2).words.startswith("Nothing stands out: the best axis, 1, predicts")
+    assert "from 0.70 on" in judged(0.55, 0.6, classes=2).words
+    assert "(chance 0.25)" in judged(0.5, 0.9, classes=4).words
 
 
 @pytest.mark.parametrize(
@@ -78,7 +94,7 @@ def test_the_words_say_what_was_measured() -> None:
     ],
 )
 def test_kinds(accuracies: tuple[float, ...], classes: int, kind: str, axes: tuple[int, ...]) -> None:
-    verdict = judge(scored(*accuracies), classes)
+    verdict = judged(*accuracies, classes=classes)
     assert (verdict.kind, verdict.axes) == (kind, axes)
 
 

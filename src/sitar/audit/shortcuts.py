@@ -22,6 +22,7 @@ from sitar.registry import METHODS
 from sitar.training.load import TrainedModel
 
 MOST_TRAIN, MOST_HELD_OUT = 20_000, 10_000  # samples whose latents are computed, drawn at random where there are more
+USED = 0.01  # variance of an axis's posterior means from which the VAE uses it (Burda et al., 2016)
 SHOWN_AXES, MOST_SHOWN = 3, 6  # with pictures: so many at least, and those that stand out
 SHOWN_CLASSES = 6  # with more classes, only the two that are furthest apart on an axis
 
@@ -81,9 +82,13 @@ def examine(model: TrainedModel) -> tuple[Audit, dict[str, np.ndarray]]:
     if min(counts.values()) >= 2:  # else some scores do not exist
         mu = _means(model, x)
         found, pairs = _scores(model, mu, y)
-        verdict = verdict or judge(found["accuracy"], len(model.classes))
-        order = scores.ordered(found["accuracy"].value)
-        audit["axes"] = [_axis(axis, found, [model.classes[c] for c in pairs[axis]]) for axis in order]
+        deviation = mu.std(0).tolist()
+        used = [axis for axis, size in enumerate(deviation) if size**2 >= USED]
+        verdict = verdict or judge(found["accuracy"], len(model.classes), used)
+        order = sorted(scores.ordered(found["accuracy"].value), key=lambda axis: axis not in used)
+        for axis in order:
+            about = {"axis": axis, "used": axis in used, "deviation": deviation[axis]}
+            audit["axes"].append(about | _figures(axis, found, [model.classes[c] for c in pairs[axis]]))
         audit["attribute"] = _attribute(model)
         if x.ndim == 4:
             shown = list(dict.fromkeys([*verdict.axes, *order[:SHOWN_AXES]]))[:MOST_SHOWN]
@@ -109,10 +114,10 @@ def _scores(model: TrainedModel, mu: Tensor, y: Tensor) -> tuple[dict[str, score
     return found, pairs
 
 
-def _axis(axis: int, found: dict[str, scores.Score], pair: list[str]) -> dict[str, Any]:
+def _figures(axis: int, found: dict[str, scores.Score], pair: list[str]) -> dict[str, Any]:
     values = {name: float(score.value[axis]) for name, score in found.items()}
     bounds = {name: score.interval()[:, axis].tolist() for name, score in found.items()}
-    return {"axis": axis, **values, "intervals": bounds, "furthest_classes": pair}
+    return {**values, "intervals": bounds, "furthest_classes": pair}
 
 
 def _attribute(model: TrainedModel) -> dict[str, Any] | None:

@@ -61,7 +61,9 @@ def _preset(what: str) -> str:
     if f"{what}/{VAE}" in names:
         return f"{what}/{VAE}"
     own = [name for name in names if name.endswith(f"/{VAE}")]
-    raise unknown("preset", what, own, "There is no file or folder of that name either.")
+    raise unknown(
+        "preset", what, own, "There is no file or folder of that name either. Other presets with a VAE work too."
+    )
 
 
 def _set(key: str, value: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ LEAST_SAMPLES = 20  # of each class among the held-out samples
 LIFT = 0.4  # how far above chance, of what is possible, an axis alone must predict
 GAP = 0.05  # how much more of it than the next axis, to be the only one
 
-Kind = Literal["one", "several", "none", "unclear", "too few"]
+Kind = Literal["one", "several", "none", "unclear", "too few", "nothing encoded"]
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,35 @@ def too_few(counts: Mapping[str, int]) -> Verdict | None:
     )
 
 
-def judge(accuracy: Score, num_classes: int) -> Verdict:
-    """Whether an axis alone gives the label away, from the single-axis accuracies and their resamples."""
+def judge(accuracy: Score, num_classes: int, used: Sequence[int]) -> Verdict:
+    """Whether an axis alone gives the label away, from the single-axis accuracies and their resamples.
+
+    Only the axes that the VAE uses count: of the others, `decode` knows nothing.
+    """
+    if not used:
+        words = (
+            "The VAE encodes nothing yet: all its axes stay at 0, whatever the input. Train it longer (train.epochs), "
+        )
+        return Verdict("nothing encoded", words + "or with a lower method.beta.")
+    accuracy = Score(accuracy.value[list(used)], accuracy.draws[:, list(used)])
     chance = 1 / num_classes
     lift = above_chance(accuracy, num_classes)
     low, high = lift.interval()
     order = ordered(lift.value)
-    best, bar = order[0], chance + LIFT * (1 - chance)
+    top, best, bar = order[0], used[order[0]], chance + LIFT * (1 - chance)
     bounds = accuracy.interval()
-    said = f"{accuracy.value[best]:.2f} [{bounds[0, best]:.2f}, {bounds[1, best]:.2f}] (chance {chance:.2f})"
+    said = f"{accuracy.value[top]:.2f} [{bounds[0, top]:.2f}, {bounds[1, top]:.2f}] (chance {chance:.2f})"
     after = f", the next axis with {accuracy.value[order[1]]:.2f}" if len(order) > 1 else ""
-    if low[best] >= LIFT:
+    if low[top] >= LIFT:
         if least_lead(lift) >= GAP:
             words = f"Axis {best} alone predicts the label with {said}{after}: one cheap cue stands out. Look at its "
             return Verdict("one", words + "traversal: is it what the label means?", (best,))
-        axes = tuple(axis for axis in order if low[axis] >= LIFT)
+        axes = tuple(used[place] for place in order if low[place] >= LIFT)
         words = (
             f"Axis {best} alone predicts the label with {said}{after}: a cheap cue is there, and more than one axis "
         )
         return Verdict("several", words + "carries it. Look at their traversals: are they what the label means?", axes)
-    if high[best] < LIFT:
+    if high[top] < LIFT:
         words = f"Nothing stands out: the best axis, {best}, predicts the label with {said}{after}; "
         return Verdict("none", words + f"a cue counts as cheap from {bar:.2f} on.")
     words = f"Unclear: axis {best} predicts the label with {said}{after}, and a cue counts as cheap from {bar:.2f} on, "

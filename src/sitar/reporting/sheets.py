@@ -58,7 +58,7 @@ def axes_figure(audit: Mapping[str, Any]) -> Figure:
     plot = figure.subplots()
     places = range(len(axes))
     for place, axis in zip(places, axes, strict=True):
-        color = ORANGE if axis["axis"] in out else BLUE
+        color = ORANGE if axis["axis"] in out else BLUE if axis["used"] else GREY
         plot.plot([place, place], axis["intervals"]["accuracy"], color=color, linewidth=2)
         plot.plot([place], [axis["accuracy"]], "o", color=color)
     for level, name in ((chance, "chance"), (chance + audit["rule"]["lift"] * (1 - chance), "a cheap cue")):

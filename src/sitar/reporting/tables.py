@@ -175,15 +175,17 @@ def theory_table(theory: Mapping[str, Any]) -> Table:
 
 
 def audit_table(audit: Mapping[str, Any], most: int = 10) -> Table:
-    """One row an axis, the one that predicts the label best first."""
+    """One row an axis, the one that predicts the label best first, and last those that the VAE does not use."""
 
     def ranged(axis: Mapping[str, Any], name: str) -> str:
         low, high = axis["intervals"][name]
         return f"{axis[name]:.2f} [{low:.2f}, {high:.2f}]"
 
     columns = ["axis", "accuracy", "|correlation|", "Wasserstein"]
-    rows = [[str(axis["axis"]), *(ranged(axis, name) for name in ("accuracy", "correlation", "wasserstein"))]
-            for axis in audit["axes"][:most]]  # fmt: skip
+    rows = []
+    for axis in audit["axes"][:most]:
+        figures = [ranged(axis, name) for name in ("accuracy", "correlation", "wasserstein")]
+        rows.append([str(axis["axis"]) + ("" if axis["used"] else " *"), *figures])
     held_out, attribute = audit["held_out"], audit["attribute"]
     note = f"Of {held_out['n']:,} samples of {held_out['split']}, with 95 % bootstrap intervals; accuracy of the axis "
     note += f"alone, class-balanced (chance {audit['chance']:.2f}); distance between classes in standard deviations."
@@ -192,6 +194,8 @@ def audit_table(audit: Mapping[str, Any], most: int = 10) -> Table:
         for row, axis in zip(rows, audit["axes"], strict=False):
             row += [f"{attribute[key][axis['axis']]:.2f}" for key in ("attribute_auc", "label_auc")]
         note += f" AUC on {attribute['split']}."
+    if not all(axis["used"] for axis in audit["axes"][:most]):
+        note += " * is not used by the VAE, and does not count."
     if len(audit["axes"]) > most:
         note += f" {len(audit['axes']) - most} more axes in audit.json."
     return Table(f"Audit of {audit['preset']}, seed {audit['seed']}", columns, rows, note)
