@@ -26,6 +26,7 @@ demo: $(READY)
 test: $(READY) lint
 	$(BIN)/python -m pytest -q tests/unit/test_correlation.py tests/unit/test_noise.py tests/unit/test_losses.py \
 	  tests/unit/test_evaluation.py tests/unit/test_risk.py tests/unit/test_disentangle.py tests/unit/test_denoising.py \
+	  tests/unit/test_expansion.py \
 	  --jaxtyping-packages=sitar.functional,sitar.evaluation,beartype.beartype
 	$(BIN)/python -m pytest -n 2
 

@@ -87,6 +87,10 @@ class RunFolder:
         return self.path / "checkpoint" / "state.pt"
 
     @property
+    def artifacts(self) -> Path:
+        return self.path / "artifacts"
+
+    @property
     def is_done(self) -> bool:
         return (self.path / "done").is_file()
 

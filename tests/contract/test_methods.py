@@ -55,10 +55,13 @@ SITAR_VARIANTS = [
     {"alpha": 0.0, "lambda": 0.0},
     {"vae": "tc"},
     {"vae": "factor"},
+    *({"objective": "analytic", "noise": noise} for noise in ("axis", "direction", "isotropic")),
+    {"objective": "analytic", "class_weight": "balanced"},
 ]
 VARIANTS = [
     *(("sitar", options, 2) for options in SITAR_VARIANTS),
     ("sitar", SITAR_NOISES[3], 4),
+    ("sitar", {"objective": "analytic", "noise": "direction", "class_weight": "balanced"}, 4),
     ("sitar", {"noise": "swap", "class_weight": "balanced"}, 4),
     ("chroma_vae", {"head": "logistic"}, 2),
     ("chroma_vae", {"head": "mlp"}, 4),

@@ -172,6 +172,7 @@ def interrupt(*_: Any) -> None:
 EVERYWHERE: dict[str, Callable[[], RunConfig]] = {
     "one phase": lambda: toy("erm"),
     "all that has a state": lambda: toy("sitar", train=FULL, noise="swap", **ANNEALED),
+    "closed form": lambda: toy("sitar", objective="analytic", noise="direction"),
     "class criterion, sgd": lambda: toy(
         "erm", train={"selection": "val_class_balanced", "optimiser": "sgd", "schedule": "linear", "evaluate_every": 2}
     ),

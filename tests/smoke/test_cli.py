@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    for name in ("train", "evaluate", "compare", "presets", "doctor", "demo"):
+    for name in ("train", "evaluate", "compare", "theory", "presets", "doctor", "demo"):
         assert name in done.stdout
 
 
@@ -108,6 +109,20 @@ def test_compare(folder: Path) -> None:
     table = sitar("compare", "runs/a", "runs/b", cwd=folder).stdout
     assert f"{100 * recorded:.1f}" in table
     assert "auroc" in sitar("compare", "runs/a", "--metric", "auroc", cwd=folder).stdout
+
+
+def test_theory(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    done = sitar("theory", "runs/a", cwd=tmp_path)
+    assert "Theorem 1, axis noise (gaussian), lambda 10" in done.stdout
+    assert "gaussian noise: the remainder falls as alpha^" in done.stdout
+    assert "Figure: runs/a/artifacts/theory.png" in done.stdout
+    assert (tmp_path / "runs/a/artifacts/theory.png").read_bytes().startswith(b"\x89PNG")
+    printed = json.loads(sitar("theory", "runs/a", "--noise", "direction", "--json", cwd=tmp_path).stdout)
+    assert printed == json.loads((tmp_path / "runs/a/artifacts/theory.json").read_text())
+    assert printed["noise"] == "direction"
+    assert "of another method, 'erm'" in sitar_error("theory", "runs/b", cwd=tmp_path)
+    assert not (tmp_path / "runs/b/artifacts").exists()
 
 
 def test_demo(tmp_path: Path) -> None:

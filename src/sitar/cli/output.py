@@ -26,7 +26,7 @@ def print_table(table: Table) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     shown = RichTable(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
     for i, (column, values) in enumerate(zip(table.columns, zip(*table.rows, strict=True), strict=True)):
-        numeric = all(value[:1].isdigit() or value[:1] == "–" for value in values)
+        numeric = all(value.lstrip("-")[:1].isdigit() or value == "–" for value in values)
         label = i == 0 and max(map(len, values)) <= LABEL_WIDTH
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=label)
     for row in table.rows:

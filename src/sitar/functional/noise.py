@@ -12,6 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sitar.functional.correlation import shortcut_score
+
+Noise = Literal["axis", "direction", "swap", "isotropic"]
 Distribution = Literal["gaussian", "rademacher", "uniform"]
 
 
@@ -40,8 +43,8 @@ def direction_noise(
     distribution: Distribution = "gaussian",
 ) -> Float[Tensor, "batch latent"]:
     """e @ A, one draw a contrast: covariance A^T A, which for two classes is r r^T, however the latent is rotated."""
-    contrasts = _contrasts(correlation).to(z.dtype)
-    return unit_noise(z.detach()[:, :1].expand(-1, len(contrasts)), distribution) @ contrasts
+    rows = _contrasts(correlation).to(z.dtype)
+    return unit_noise(z.detach()[:, :1].expand(-1, len(rows)), distribution) @ rows
 
 
 def swap_noise(
@@ -54,9 +57,22 @@ def swap_noise(
     batch, which shuffling has made a random one. With more classes, (z' - z) @ A^T A / |A|.
     """
     z = z.detach()
-    contrasts = _contrasts(correlation).to(z.dtype)
-    length = contrasts.norm()
-    return (z.roll(1, 0) - z) @ contrasts.T @ contrasts / (length.clamp_min(1e-8) * length.clamp_min(1.0))
+    rows = _contrasts(correlation).to(z.dtype)
+    length = rows.norm()
+    return (z.roll(1, 0) - z) @ rows.T @ rows / (length.clamp_min(1e-8) * length.clamp_min(1.0))
+
+
+def noise_rows(noise: Noise, correlation: Float[Tensor, "contrast latent"]) -> Float[Tensor, "noise latent"]:
+    """Rows A such that e @ A, for independent e of variance 1, is that noise: its covariance is A^T A. Not for swap."""
+    match noise:
+        case "axis":
+            return torch.diag(shortcut_score(correlation))
+        case "direction":
+            return _contrasts(correlation)
+        case "isotropic":
+            return torch.eye(correlation.shape[1], dtype=correlation.dtype, device=correlation.device)
+        case "swap":
+            raise ValueError("swap exchanges what a batch holds: it draws no noise")
 
 
 def _contrasts(correlation: Tensor) -> Tensor:

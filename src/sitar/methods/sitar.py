@@ -16,8 +16,16 @@ from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch
 from sitar.functional.correlation import label_correlation, shortcut_score
 from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
-from sitar.functional.losses import consistency, cross_entropy, gaussian_kl, reconstruction, reparameterise
-from sitar.functional.noise import Distribution, axis_noise, direction_noise, swap_noise
+from sitar.functional.expansion import expand
+from sitar.functional.losses import (
+    consistency,
+    cross_entropy,
+    gaussian_kl,
+    reconstruction,
+    reparameterise,
+    weighted_mean,
+)
+from sitar.functional.noise import Distribution, Noise, axis_noise, direction_noise, noise_rows, swap_noise
 from sitar.methods.base import (
     GradientPhase,
     Objective,
@@ -46,12 +54,16 @@ class SITARConfig(WeightedConfig):
         "that they do not drown the classifier's in a pretrained encoder",
     )
     lambda_: float = Field(default=10.0, ge=0, alias="lambda", description="weight of the consistency term")
-    noise: Literal["axis", "direction", "swap", "isotropic"] = Field(
+    noise: Noise = Field(
         default="axis",
         description="axis: the paper; direction: along the correlated direction; swap: exchange that component with "
         "another sample's; isotropic: v = 1",
     )
-    noise_distribution: Distribution = Field(default="gaussian", description="not used by swap")
+    noise_distribution: Distribution = Field(default="gaussian", description="not used by swap and analytic")
+    objective: Literal["sampled", "analytic"] = Field(
+        default="sampled",
+        description="sampled: one draw of noise a sample and step, the paper; analytic: its expectation by Theorem 1",
+    )
     beta_start: float | None = Field(default=None, ge=0, description="beta in the first epoch; null: no annealing")
     beta_anneal_epochs: int = Field(default=20, gt=0, description="epochs in which beta goes linearly to its value")
     discriminator_hidden: int = Field(default=256, gt=0, description="units of each layer of FactorVAE's discriminator")
@@ -62,6 +74,16 @@ class SITARConfig(WeightedConfig):
     def _known_distribution(self) -> SITARConfig:
         if self.noise == "swap" and self.noise_distribution != "gaussian":
             raise ValueError("swap draws no noise: leave noise_distribution out, or use another noise")
+        if self.noise == "swap" and self.objective == "analytic":
+            raise ValueError(
+                "analytic needs noise of mean 0 (Theorem 1), and swap pulls each sample towards the others: use "
+                "noise=axis, direction or isotropic, or objective=sampled"
+            )
+        if self.objective == "analytic" and self.noise_distribution != "gaussian":
+            raise ValueError(
+                "analytic depends on the noise's covariance alone, which all distributions share: leave "
+                "noise_distribution out, or use objective=sampled"
+            )
         return self
 
 
@@ -102,17 +124,35 @@ class SITAR(WeightedMethod):
         error = reconstruction(self.vae.decode(z), self.vae.target(features))
         divergence = self.divergence(z, mu, log_var)
         correlation = label_correlation(mu.detach(), batch.y, self.num_classes, self.sample_weight(batch.y))
-        shaken = z + self.config.alpha * self.noise(z, correlation)
-        logits, shaken_logits = self.classifier(z), self.classifier(shaken)
-        robust = cross_entropy(shaken_logits, batch.y, self.class_weight)
-        change = consistency(logits, shaken_logits)
+        classification = self.classification(z, batch.y, correlation)
+        robust, change = classification["cross_entropy"], classification["consistency"]
         return {
             "loss": (error + divergence["divergence"]) / self.vae_size + robust + self.config.lambda_ * change,
             "reconstruction": error,
             **divergence,
-            "cross_entropy": robust,
-            "consistency": change,
+            **classification,
             "shortcut_score": shortcut_score(correlation),
+        }
+
+    def classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
+        """Lines 11 and 12."""
+        if self.config.objective == "analytic":
+            return self.expected_classification(z, y, correlation)
+        shaken = z + self.config.alpha * self.noise(z, correlation)
+        logits, shaken_logits = self.classifier(z), self.classifier(shaken)
+        robust = cross_entropy(shaken_logits, y, self.class_weight)
+        return {"cross_entropy": robust, "consistency": consistency(logits, shaken_logits)}
+
+    def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
+        """The same in expectation over the noise, to second order (Theorem 1); `curvature` is part of the first."""
+        with torch.autocast(z.device.type, enabled=False):  # second derivatives need float32 under mixed precision too
+            expansion = expand(self.classifier, z.float(), y, noise_rows(self.config.noise, correlation))
+        robust, change = expansion.at(self.config.alpha)
+        weight = self.sample_weight(y)
+        return {
+            "cross_entropy": weighted_mean(robust, weight),
+            "consistency": change.mean(),
+            "curvature": self.config.alpha**2 * weighted_mean(expansion.curvature, weight),
         }
 
     def divergence(self, z: Tensor, mu: Tensor, log_var: Tensor) -> dict[str, Tensor]:

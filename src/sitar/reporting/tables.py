@@ -155,3 +155,19 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def theory_table(theory: Mapping[str, Any]) -> Table:
+    """One row a strength of the noise: Theorem 1's prediction, the exact objective, and the terms of the former."""
+    own = theory["comparisons"][0]
+    columns = ["alpha", "predicted", "exact", "remainder", *(name.replace("_", " ") for name in theory["terms"])]
+    terms = list(theory["terms"].values())
+    rows = []
+    for i, alpha in enumerate(theory["alphas"]):
+        mark = " *" if alpha == theory["alpha"] else ""
+        objectives = [f"{values[i]:.6f}" for values in (theory["predicted"], own["exact"])]
+        rows.append([f"{alpha:.3g}{mark}", *objectives, f"{own['remainder'][i]:.1e}", *(f"{t[i]:.2e}" for t in terms)])
+    title = f"Theorem 1, {theory['noise']} noise ({own['distribution']}), lambda {theory['lambda']:g}"
+    note = f"Means over {theory['samples']} samples of {theory['split']}; without noise {theory['clean']:.6f}. "
+    note += "* is the run's alpha. The share of consistency includes lambda; the remainder is a mean of moduli."
+    return Table(title, columns, rows, note)

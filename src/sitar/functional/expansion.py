@@ -1,0 +1,124 @@
+"""What noise on the latent does to a classifier (Theorem 1): to second order in closed form, and exactly.
+
+Noise is alpha * e @ A, for independent e of mean 0 and variance 1: its covariance is alpha^2 A^T A. A = diag(v) is the
+paper's, a single row r shakes along one direction, A = I is isotropic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.func import vjp, vmap
+from torch.nn.functional import one_hot
+
+from sitar.functional.cubature import Rule
+from sitar.functional.losses import sample_cross_entropy
+
+Classifier = Callable[[Tensor], Tensor]  # of latents (batch, latent), each row on its own, to logits (batch, classes)
+CHUNK = 64  # points evaluated at a time
+FITTED = 4  # alphas that the order is fitted to
+
+
+class Expected(NamedTuple):
+    """Both parts of the objective for every sample, as expectations over the noise."""
+
+    cross_entropy: Float[Tensor, " batch"]
+    consistency: Float[Tensor, " batch"]  # before lambda
+
+    def total(self, lambda_: float) -> Float[Tensor, " batch"]:
+        return self.cross_entropy + lambda_ * self.consistency
+
+
+class Expansion(NamedTuple):
+    """The terms of Theorem 1 for every sample, at alpha = 1; lambda (the paper's is 1) is still to be multiplied.
+
+    The paper's Jacobian term is robust + lambda * change: the matrix in it is H/2 + lambda I.
+    """
+
+    clean: Float[Tensor, " batch"]  # cross-entropy without noise
+    robust: Float[Tensor, " batch"]  # Jacobian term, the cross-entropy's share: tr(H/2 J A^T A J^T)
+    change: Float[Tensor, " batch"]  # Jacobian term, the consistency's share: tr(J A^T A J^T)
+    curvature: Float[Tensor, " batch"]  # 1/2 sum over rows a of A of sum_c g_c (a^T H_c a); may be negative
+
+    def at(self, alpha: float) -> Expected:
+        """The objective as the theorem predicts it."""
+        return Expected(self.clean + alpha**2 * (self.robust + self.curvature), alpha**2 * self.change)
+
+
+def expand(
+    f: Classifier, z: Float[Tensor, "batch latent"], y: Int[Tensor, " batch"], A: Float[Tensor, "noise latent"]
+) -> Expansion:
+    """Theorem 1 at every sample. Differentiable, compiles, and runs under vmap.
+
+    One backward pass a class and one a row of A, all batched: memory grows with their number. Reverse mode throughout,
+    since torch's forward mode loads TorchScript, of which torch itself warns.
+    """
+    logits, pull_back = vjp(f, z)  # type: ignore[reportAssignmentType]
+    classes = logits.shape[1]
+    probability = logits.softmax(1)
+    gradient = probability - one_hot(y, classes)  # of the cross-entropy by the logits
+
+    outputs = torch.eye(classes, dtype=z.dtype, device=z.device).unsqueeze(1).expand(-1, *logits.shape)
+    (jacobian,) = vmap(pull_back)(outputs)
+    slopes = (jacobian @ A.T).permute(1, 2, 0)  # (batch, noise, classes)
+    weight = probability.unsqueeze(1)
+    mean = (weight * slopes).sum(2, keepdim=True)
+    spread = (weight * (slopes - mean).square()).sum(2)  # s^T H s, as H = diag(p) - p p^T
+
+    def weighted_gradient(point: Tensor) -> Tensor:
+        """Of sum_c g_c f_c, with g held where it is."""
+        return vjp(f, point)[1](gradient)[0]  # type: ignore[reportIndexIssue]
+
+    _, bend = vjp(weighted_gradient, z)  # type: ignore[reportAssignmentType]
+    bends = vmap(lambda row: bend(row.expand_as(z))[0] @ row)(A)
+
+    return Expansion(
+        clean=sample_cross_entropy(logits, y),
+        robust=0.5 * spread.sum(1),
+        change=slopes.square().sum((1, 2)),
+        curvature=0.5 * bends.sum(0),
+    )
+
+
+@torch.no_grad()
+def exact(
+    f: Classifier,
+    z: Float[Tensor, "batch latent"],
+    y: Int[Tensor, " batch"],
+    A: Float[Tensor, "noise latent"],
+    alpha: float,
+    rule: Rule,
+) -> Expected:
+    """The same objective without expansion, as exact as `rule` is. Without gradient."""
+    clean = f(z)
+    cross_entropy, consistency = torch.zeros_like(clean[:, 0]), torch.zeros_like(clean[:, 0])
+    points, weights = rule.points.to(z), rule.weights.to(z)
+    for some, weight in zip(points.split(CHUNK), weights.split(CHUNK), strict=True):
+        shaken = z + alpha * (some @ A).unsqueeze(1)  # (point, batch, latent)
+        logits = f(shaken.flatten(0, 1))
+        losses = sample_cross_entropy(logits, y.repeat(len(some))).unflatten(0, (len(some), -1))
+        changes = (logits.unflatten(0, (len(some), -1)) - clean).square().sum(2)
+        cross_entropy += weight @ losses
+        consistency += weight @ changes
+    return Expected(cross_entropy, consistency)
+
+
+def fitted_order(
+    alpha: Float[Tensor, " strength"], remainder: Float[Tensor, " strength"], floor: float = 0.0
+) -> float | None:
+    """The power of alpha with which the remainder falls: the slope of its logarithm over the smallest few alphas.
+
+    Remainders of `floor` or less are rounding and left out. None where fewer than two are left.
+    """
+    alpha, rank = alpha.detach().double().sort()
+    remainder = remainder.detach().double()[rank]
+    kept = remainder > floor
+    x, y = alpha[kept][:FITTED].log(), remainder[kept][:FITTED].log()
+    if len(x) < 2:
+        return None
+    x = x - x.mean()
+    return float((x @ y) / (x @ x))

@@ -1,0 +1,155 @@
+"""What `sitar theory` says of finished runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from sitar.audit.theory import examine_theory
+from sitar.errors import DataError, RunError, SitarError
+from sitar.records import RunFolder, to_json
+from sitar.reporting.figures import theory_figure
+from sitar.reporting.tables import theory_table
+from sitar.training.load import load
+
+from .conftest import TINY_MODEL, hashes, run, settings
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
+    """Tiny runs of SITAR by their options, each made once."""
+    made: dict[str, RunFolder] = {}
+
+    def of(method: str = "sitar", **options: Any) -> RunFolder:
+        key = json.dumps([method, options])
+        if key not in made:
+            made[key] = run(settings(method, **options), tmp_path_factory.mktemp("theory") / "run")
+        return made[key]
+
+    return of
+
+
+def steep(folder: RunFolder, path: Path) -> RunFolder:
+    """A copy with a classifier that might have learned something, since three tiny epochs leave it flat, and with class
+    weights that matter, where it has some."""
+    shutil.copytree(folder.path, path)
+    copy = RunFolder(path)
+    weights = load_file(copy.model_file)
+    if "class_weight" in weights:
+        weights["class_weight"] = torch.tensor([0.2, 3.0])
+    save_file({k: v * (8 if k.startswith("classifier") else 1) for k, v in weights.items()}, copy.model_file)
+    return copy
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise": "axis"},
+        {"noise": "direction", "noise_distribution": "uniform"},
+        {"noise": "isotropic", "noise_distribution": "rademacher"},
+        {"noise": "axis", "objective": "analytic", "alpha": 0.3},
+        {"noise": "direction", "class_weight": "balanced", "alpha": 1.5},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_a_trained_classifier_obeys_the_theorem(
+    options: dict[str, Any], runs: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    theory = examine_theory(steep(runs(**options), tmp_path / "run"), "cpu")
+    assert theory["samples"] == 128
+    assert theory["alpha"] == options.get("alpha", 1.0)
+    assert theory["alpha"] in theory["alphas"]
+    assert theory["alphas"] == sorted(theory["alphas"])
+    terms = np.sum(list(theory["terms"].values()), 0)
+    np.testing.assert_allclose(theory["predicted"], theory["clean"] + terms, rtol=1e-10)
+    own, skewed = theory["comparisons"]
+    assert (own["distribution"], skewed["distribution"]) == (options.get("noise_distribution", "gaussian"), "skewed")
+    assert own["order"] == pytest.approx(4, abs=0.3)
+    assert skewed["order"] == pytest.approx(3, abs=0.3)
+
+
+def test_v_is_that_of_the_last_epoch(runs: Callable[..., RunFolder]) -> None:
+    folder = runs(noise="axis")
+    logged = folder.metrics()[-1]["shortcut_score"]
+    np.testing.assert_allclose(examine_theory(folder, "cpu")["noise_scale"], logged, atol=0.06)
+    assert examine_theory(folder, "cpu", noise="isotropic")["noise_scale"] == [1.0] * TINY_MODEL["latent_dim"]
+
+
+def test_the_exact_objective_is_that_of_training(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    """Against draws of the run's own noise, with its own losses and class weights."""
+    options = {"noise": "axis", "class_weight": "balanced", "lambda": 0.05}  # both parts are of one size
+    folder = steep(runs(**options), tmp_path / "run")
+    theory = examine_theory(folder, "cpu", samples=400)
+    model = load(folder, "cpu")
+    split = model.data.evaluation["val"]
+    assert theory["samples"] == len(split)  # all of them, so that their order does not matter
+    with torch.no_grad():
+        z, _ = model.method.vae.encode(split.x.float() / 255)
+        z, y = z.repeat(200, 1), split.y.repeat(200)
+        torch.manual_seed(0)
+        terms = model.method.classification(z, y, torch.tensor([theory["noise_scale"]]))
+    total = float(terms["cross_entropy"] + theory["lambda"] * terms["consistency"])
+    assert theory["comparisons"][0]["exact"][-1] == pytest.approx(total, rel=0.02)
+
+
+def test_relu_has_no_curvature_and_no_order(runs: Callable[..., RunFolder]) -> None:
+    theory = examine_theory(runs(model={**TINY_MODEL, "activation": "relu"}), "cpu")
+    assert set(theory["terms"]["curvature"]) == {0.0}
+    assert [comparison["order"] for comparison in theory["comparisons"]] == [None, None]
+
+
+def test_a_swap_run_under_other_noise(runs: Callable[..., RunFolder]) -> None:
+    folder = runs(noise="swap")
+    with pytest.raises(RunError, match="--noise direction"):
+        examine_theory(folder, "cpu")
+    assert examine_theory(folder, "cpu", noise="direction")["noise"] == "direction"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "noise", "error", "message"),
+    [
+        ("erm", {}, None, RunError, "another method, 'erm'"),
+        ("sitar", {"alpha": 0.0, "lambda": 0.0}, None, RunError, "the control"),
+        ("sitar", {}, "axes", SitarError, "Did you mean 'axis'"),
+        ("sitar", {}, "swap", SitarError, "Unknown noise 'swap'"),
+        (
+            "sitar",
+            {"data": {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 400}},
+            None,
+            DataError,
+            "no val split",
+        ),
+    ],
+)
+def test_what_cannot_be_examined_is_said(
+    method: str, options: Any, noise: str | None, error: type, message: str, runs: Callable[..., RunFolder]
+) -> None:
+    folder = runs(method, **options)
+    before = hashes(folder.path)
+    with pytest.raises(error, match=message):
+        examine_theory(folder, "cpu", noise)
+    assert hashes(folder.path) == before
+
+
+def test_an_unfinished_run_is_refused(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes(runs().config_file.read_bytes())
+    with pytest.raises(RunError, match="not finished"):
+        examine_theory(RunFolder(tmp_path), "cpu")
+
+
+def test_table_and_figure(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    for options in ({"noise": "axis"}, {"model": {**TINY_MODEL, "activation": "relu"}}):
+        theory = json.loads(to_json(examine_theory(runs(**options), "cpu")))
+        table = theory_table(theory)
+        assert len(table.rows) == len(theory["alphas"])
+        assert table.rows[-1][0] == "1 *"
+        theory_figure(theory, tmp_path / "theory.png")
+        assert (tmp_path / "theory.png").read_bytes().startswith(b"\x89PNG")
