@@ -134,3 +134,16 @@ def test_the_readme_says_of_real_images_what_the_records_say() -> None:
     }
     assert [round(means[row] - means["ERM"]) for row in ("sitar (axis", "control")] == [2, 2]
     assert "both two points above ERM" in text
+
+
+def test_the_page_of_the_theorem_says_what_its_record_says() -> None:
+    page = " ".join((ROOT / "docs" / "theory.md").read_text(encoding="utf-8").split())
+    theory = json.loads((ROOT / "reproduce/records/theory.json").read_text(encoding="utf-8"))["theory"]
+    at_one = theory["alphas"].index(1.0)
+    symmetric, skewed = theory["comparisons"]
+    assert (f"{symmetric['order']:.1f}", f"{skewed['order']:.1f}") == ("4.0", "3.0")
+    off, added = symmetric["remainder"][at_one], symmetric["exact"][at_one] - theory["clean"]
+    assert f"off by {off:.3f}, of the {added:.3f} that the noise adds" in page
+    share = theory["terms"]["jacobian_consistency"][at_one] / (theory["predicted"][at_one] - theory["clean"])
+    assert 0.75 < share < 0.85
+    assert "Four fifths of what it predicts" in page

@@ -82,9 +82,11 @@ def examine_theory(
         "clean": float((weight * terms.clean).mean()),
         "alphas": alphas.tolist(),
         "predicted": predicted.mean(1).tolist(),
-        "jacobian_cross_entropy": (alphas**2 * (weight * terms.robust).mean()).tolist(),
-        "jacobian_consistency": (alphas**2 * settings.lambda_ * terms.change.mean()).tolist(),
-        "curvature": (alphas**2 * (weight * terms.curvature).mean()).tolist(),
+        "terms": {
+            "jacobian_cross_entropy": (alphas**2 * (weight * terms.robust).mean()).tolist(),
+            "jacobian_consistency": (alphas**2 * settings.lambda_ * terms.change.mean()).tolist(),
+            "curvature": (alphas**2 * (weight * terms.curvature).mean()).tolist(),
+        },
         "comparisons": [compare(settings.noise_distribution), compare("skewed")],
     }
 

@@ -78,10 +78,9 @@ def theory_figure(theory: Mapping[str, Any], path: Path) -> None:
     middle.set_yscale("log")
     middle.set(xlabel="alpha", ylabel="mean |exact - predicted|", title="What the theorem leaves out")
 
-    names = ["Jacobian,\ncross-entropy", "Jacobian,\nconsistency", "curvature"]
     place = alphas.index(theory["alpha"])
-    terms = [theory[key][place] for key in ("jacobian_cross_entropy", "jacobian_consistency", "curvature")]
-    bars = right.bar(names, terms, color=[BLUE, BLUE, ORANGE], width=0.6)
+    names = [name.replace("_", "\n", 1).replace("_", " ") for name in theory["terms"]]
+    bars = right.bar(names, [values[place] for values in theory["terms"].values()], color=BLUE, width=0.6)
     right.bar_label(bars, fmt="%.2g", padding=3, fontsize=9)
     right.axhline(0, color=GREY, linewidth=1)
     right.margins(y=0.15)

@@ -160,9 +160,8 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def theory_table(theory: Mapping[str, Any]) -> Table:
     """One row a strength of the noise: Theorem 1's prediction, the exact objective, and the terms of the former."""
     own = theory["comparisons"][0]
-    columns = ["alpha", "predicted", "exact", "remainder", "Jacobian, cross-entropy", "Jacobian, consistency",
-               "curvature"]  # fmt: skip
-    terms = [theory[name] for name in ("jacobian_cross_entropy", "jacobian_consistency", "curvature")]
+    columns = ["alpha", "predicted", "exact", "remainder", *(name.replace("_", " ") for name in theory["terms"])]
+    terms = list(theory["terms"].values())
     rows = []
     for i, alpha in enumerate(theory["alphas"]):
         mark = " *" if alpha == theory["alpha"] else ""
@@ -170,7 +169,7 @@ def theory_table(theory: Mapping[str, Any]) -> Table:
         rows.append([f"{alpha:.3g}{mark}", *objectives, f"{own['remainder'][i]:.1e}", *(f"{t[i]:.2e}" for t in terms)])
     title = f"Theorem 1, {theory['noise']} noise ({own['distribution']}), lambda {theory['lambda']:g}"
     note = f"Means over {theory['samples']} samples of {theory['split']}; without noise {theory['clean']:.6f}. "
-    note += "* is the run's alpha. The consistency's share includes lambda; the remainder is a mean of moduli."
+    note += "* is the run's alpha. The share of consistency includes lambda; the remainder is a mean of moduli."
     return Table(title, columns, rows, note)
 
 
