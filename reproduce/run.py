@@ -15,6 +15,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -244,28 +245,35 @@ def _mean_and_deviation(values: list[float]) -> str:
     return f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
 
 
+def _by_seed(
+    table: dict[str, Any], rows: dict[str, list[dict[str, Any]]], cell: Callable[[dict[str, Any]], str]
+) -> list[str]:
+    """A table with a line a seed."""
+    lines = [f"| | seed | {' | '.join(table['columns'])} |", "|---|---|" + "---|" * len(table["columns"])]
+    for row, runs in rows.items():
+        for seed in sorted({run["seed"] for run in runs}):
+            found = {run["column"]: cell(run) for run in runs if run["seed"] == seed}
+            lines.append(f"| {row} | {seed} | {' | '.join(found[column] for column in table['columns'])} |")
+    return [*lines, ""]
+
+
 def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
     """Each seed's last split with its two largest shortcut scores: two high ones are a split shortcut."""
     scored = {row: [run for run in runs_of(row, table, record) if "shortcut_score" in run] for row in table["rows"]}
     if not any(scored.values()):
         return []
     label, split = list(table["splits"].items())[-1]
-    lines = [
+
+    def cell(run: dict[str, Any]) -> str:
+        first, second = sorted(run["shortcut_score"], reverse=True)[:2]
+        return f"{value_of(run, split):.1f} ({first:.2f}, {second:.2f})"
+
+    return [
         f"Seed by seed, {label} accuracy, in brackets the two largest shortcut scores of the last epoch. Two high",
         "scores mean that training has spread the shortcut over two axes.",
         "",
-        f"| | seed | {' | '.join(table['columns'])} |",
-        "|---|---|" + "---|" * len(table["columns"]),
+        *_by_seed(table, scored, cell),
     ]
-    for row, runs in scored.items():
-        for seed in sorted({run["seed"] for run in runs}):
-            cells = []
-            for column in table["columns"]:
-                (run,) = [run for run in runs if (run["column"], run["seed"]) == (column, seed)]
-                first, second = sorted(run["shortcut_score"], reverse=True)[:2]
-                cells.append(f"{value_of(run, split):.1f} ({first:.2f}, {second:.2f})")
-            lines.append(f"| {row} | {seed} | {' | '.join(cells)} |")
-    return [*lines, ""]
 
 
 def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
@@ -273,23 +281,17 @@ def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
     if "intervals" not in table:
         return []
     split, metric = table["intervals"].split(".")
-    lines = [
+
+    def cell(run: dict[str, Any]) -> str:
+        low, high = run["splits"][split]["intervals"][metric]
+        return f"{100 * run['splits'][split][metric]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+    return [
         f"Seed by seed, {metric.replace('_', ' ')} of {split} with its bootstrap interval of 95 %, in the epoch that",
         "the run selects:",
         "",
-        f"| | seed | {' | '.join(table['columns'])} |",
-        "|---|---|" + "---|" * len(table["columns"]),
+        *_by_seed(table, {row: runs_of(row, table, record) for row in table["rows"]}, cell),
     ]
-    for row in table["rows"]:
-        runs = runs_of(row, table, record)
-        for seed in sorted({run["seed"] for run in runs}):
-            cells = []
-            for column in table["columns"]:
-                (run,) = [run for run in runs if (run["column"], run["seed"]) == (column, seed)]
-                low, high = run["splits"][split]["intervals"][metric]
-                cells.append(f"{100 * run['splits'][split][metric]:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
-            lines.append(f"| {row} | {seed} | {' | '.join(cells)} |")
-    return [*lines, ""]
 
 
 def main() -> None:

@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def reproduce():
-    spec = importlib.util.spec_from_file_location("reproduce_run", ROOT / "reproduce" / "run.py")
+def reproduce(script: str = "run"):
+    """A script of reproduce/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"reproduce_{script}", ROOT / "reproduce" / f"{script}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

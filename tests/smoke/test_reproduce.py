@@ -157,3 +157,15 @@ def test_the_page_of_the_audit_has_the_recorded_figures() -> None:
             f"{run[name]:.2f}" for name in ("accuracy", "next_accuracy", "correlation", "color_auc", "label_auc")
         ]
         assert " | ".join([f"| {run['rho']}", str(run["seed"]), str(run["axis"]), *figures]) in page
+
+
+def test_the_page_of_the_audit_says_what_came_out_on_celeba() -> None:
+    page = " ".join((ROOT / "docs" / "audit.md").read_text(encoding="utf-8").split())
+    audit = json.loads((ROOT / "reproduce/records/audit_celeba.json").read_text(encoding="utf-8"))["audit"]
+    best, attribute = audit["axes"][0], audit["attribute"]
+    low, high = best["intervals"]["accuracy"]
+    assert audit["verdict"]["kind"] == "none"
+    assert f"predicts it with {best['accuracy']:.2f} [{low:.2f}, {high:.2f}]" in page
+    own, label = (attribute[name][best["axis"]] for name in ("attribute_auc", "label_auc"))
+    assert f"`Male` apart with an AUC of {own:.2f} and `Blond_Hair` with {label:.2f}" in page
+    assert f"`Male` best has an AUC of {max(attribute['attribute_auc']):.2f}" in page

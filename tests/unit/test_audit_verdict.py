@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from smoke.test_readme import reproduce
 
 from sitar.audit.scores import Score, accuracy, resample
 from sitar.audit.verdict import GAP, LIFT, Verdict, above_chance, judge, least_lead, too_few
@@ -19,12 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def rule() -> ModuleType:
     """reproduce/audit_rule.py, which fixed the rule."""
-    spec = importlib.util.spec_from_file_location("audit_rule", ROOT / "reproduce" / "audit_rule.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return reproduce("audit_rule")
 
 
 def test_the_rule_is_the_recorded_one() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sitar.data.image_data import PARQUET, WILDS, ImageConfig, ImageDataset
 from sitar.data.index import Index, names
 from sitar.data.metadata import Columns, coded, csv_columns, parquet_columns
-from sitar.images.files import Files, find_text, places, read_text
+from sitar.images.files import find_text, read_text
 from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS
 
@@ -57,9 +57,7 @@ class Camelyon17(ImageDataset):
 
     @classmethod
     def index(cls, config: Camelyon17Config) -> Index:
-        root, found = cls.root(config), cls.found(config)
-        if found is None:
-            raise cls.missing(config)
+        root, found = cls.located(config)
         if found == PARQUET:
             where, y = "Camelyon17's Parquet files", "label"
             columns = parquet_columns(root, (y, "center"))
@@ -82,11 +80,6 @@ class Camelyon17(ImageDataset):
             tuple(f"hospital {hospital}" for hospital in HOSPITALS),
             pools={"ood_test": tuple(UNSEEN.values())},
         )
-
-    @classmethod
-    def files(cls, config: Camelyon17Config) -> Files:
-        root = cls.root(config)
-        return Files(places(root), shards=find_shards(root) if cls.found(config) == PARQUET else None)
 
     @classmethod
     def published(cls, config: Camelyon17Config) -> dict[str, dict[str, int]] | None:

@@ -90,9 +90,7 @@ class CelebA(ImageDataset):
 
     @classmethod
     def index(cls, config: CelebAConfig) -> Index:
-        root, found = cls.root(config), cls.found(config)
-        if found is None:
-            raise cls.missing(config)
+        root, found = cls.located(config)
         read = _parquet if found == PARQUET else _lists
         files, split, label, attribute = read(root, config)
         named = MAJORITY.get((config.label, config.attribute))

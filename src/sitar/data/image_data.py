@@ -18,7 +18,8 @@ from sitar.data.severity import SeverityConfig
 from sitar.errors import DataError
 from sitar.images.cache import Cached, cached_images
 from sitar.images.download import Download, Watch, fetch, unpack
-from sitar.images.files import Files, check_root
+from sitar.images.files import Files, check_root, places
+from sitar.images.parquet import find_shards
 
 WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a dataset's original one
 
@@ -56,9 +57,17 @@ class ImageDataset(Dataset):
     downloads: ClassVar[tuple[Download, ...]] = ()  # empty where no host gives them to a script
 
     @classmethod
+    def located(cls, config: Any) -> tuple[Path, str]:
+        """Its folder and the layout that it has; an error that says how to get the files where it has none."""
+        if (found := cls.found(config)) is None:
+            raise cls.missing(config)
+        return cls.root(config), found
+
+    @classmethod
     def files(cls, config: Any) -> Files:
-        """Where the images are."""
-        raise NotImplementedError
+        """Where the images are: in its folder and the folders in it, or in Parquet shards."""
+        root = cls.root(config)
+        return Files(places(root), shards=find_shards(root) if cls.found(config) == PARQUET else None)
 
     @classmethod
     def root(cls, config: ImageConfig) -> Path:

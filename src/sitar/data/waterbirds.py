@@ -10,7 +10,7 @@ from sitar.data.metadata import coded, csv_columns, parquet_columns
 from sitar.data.severity import with_severity
 from sitar.data.splitting import split_words
 from sitar.images.download import Download
-from sitar.images.files import Files, find_text, places, read_text
+from sitar.images.files import find_text, read_text
 from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS
 
@@ -57,9 +57,7 @@ class Waterbirds(ImageDataset):
 
     @classmethod
     def index(cls, config: WaterbirdsConfig) -> Index:
-        root, found = cls.root(config), cls.found(config)
-        if found is None:
-            raise cls.missing(config)
+        root, found = cls.located(config)
         if found == PARQUET:
             where, y = "Waterbirds' Parquet files", "label"
             columns = parquet_columns(root, (y, "place"))
@@ -79,11 +77,6 @@ class Waterbirds(ImageDataset):
             frozenset({(0, 0), (1, 1)}),
         )
         return with_severity(index, config)
-
-    @classmethod
-    def files(cls, config: WaterbirdsConfig) -> Files:
-        root = cls.root(config)
-        return Files(places(root), shards=find_shards(root) if cls.found(config) == PARQUET else None)
 
     @classmethod
     def published(cls, config: WaterbirdsConfig) -> dict[str, dict[str, int]] | None:
