@@ -77,8 +77,9 @@ def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
 
 
 def run_all(todo: list[dict[str, Any]], out: Path, device: str, workers: int, files: list[str]) -> None:
-    """Runs of a table, `workers` at a time; what fails is named at the end."""
+    """Runs of a table, `workers` at a time, seed after seed; what fails is named at the end."""
     failed = []
+    todo = sorted(todo, key=lambda job: job["seed"])  # what is stopped halfway has every row, with fewer seeds
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # CUDA cannot start after a fork
         futures = {pool.submit(work, job, out, device, files): job for job in todo}
         for done, future in enumerate(as_completed(futures), 1):
