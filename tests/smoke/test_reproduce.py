@@ -169,3 +169,12 @@ def test_the_page_of_the_audit_says_what_came_out_on_celeba() -> None:
     own, label = (attribute[name][best["axis"]] for name in ("attribute_auc", "label_auc"))
     assert f"`Male` apart with an AUC of {own:.2f} and `Blond_Hair` with {label:.2f}" in page
     assert f"`Male` best has an AUC of {max(attribute['attribute_auc']):.2f}" in page
+
+
+def test_the_page_of_speed_has_the_recorded_figures() -> None:
+    page = (ROOT / "docs" / "results" / "speed.md").read_text(encoding="utf-8")
+    record = json.loads((ROOT / "reproduce/records/images_speed.json").read_text(encoding="utf-8"))
+    for key, words in (("preparation, times faster", "preparation is"), ("reading, times faster", "reading")):
+        values = [measured[key] for measured in record["measurements"]]
+        assert f"{words} {min(values):.2f} to {max(values):.2f} times faster" in page
+    assert all(measured["largest difference of a pixel"] == 0 for measured in record["measurements"])

@@ -82,6 +82,7 @@ class Files:
         self, folders: Iterable[Path], archives: Iterable[Path] = (), shards: Mapping[str, Path] | None = None
     ) -> None:
         self.folders = list(folders)
+        self.where = [os.path.realpath(folder) for folder in self.folders]
         self.archives = list(archives)
         self.shards = {name: Shard(path) for name, path in (shards or {}).items()}
         self.members: dict[str, Member] = {}
@@ -115,12 +116,12 @@ class Files:
             return f"{packed[1].file_size} {packed[1].CRC}"
         if shard := self.shards.get(name.rpartition("/")[0]):
             return shard.stamp
-        for folder in self.folders:
+        for folder in self.where:
             try:
                 status = os.stat(os.path.join(folder, name))
             except OSError:
                 continue
-            return f"{os.path.realpath(folder)} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+            return f"{folder} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
         return ""
 
     def _member(self, name: str) -> Member | None:
