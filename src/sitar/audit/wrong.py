@@ -39,7 +39,7 @@ def wrong(model: TrainedModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def read_predictions(folder: RunFolder) -> dict[str, np.ndarray]:
     """The predicted class of every sample, by split."""
     try:
-        with np.load(folder.predictions_file, allow_pickle=False) as arrays:
+        with folder.predictions_file.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             logits = {name: arrays[name] for name in arrays if name.endswith("/logits")}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"{str(folder.predictions_file)!r} cannot be read: the run is damaged.") from error

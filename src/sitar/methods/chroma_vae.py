@@ -65,7 +65,7 @@ class ChromaVAE(WeightedMethod):
         self.vae = build_vae(model, task)
         self.shortcut = Classifier(config.shortcut_dim, task.num_classes, model.hidden, model.activation)
         if config.head == "knn":
-            self.no_slope = "k-NN counts neighbours, and a count has no slope."
+            self.no_slope = "This method counts neighbours (k-NN), and a count has no slope."
             self.register_buffer("core", torch.zeros(task.num_train, core_dim))
             self.register_buffer("label", torch.zeros(task.num_train, dtype=torch.long))
         elif config.head == "logistic":
