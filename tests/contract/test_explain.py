@@ -83,6 +83,7 @@ def test_every_method_has_values_or_reasons(name: str, runs: Callable[..., RunFo
     check_arrays(folder, found)
     (row,) = explain_table([found]).rows
     assert ("–" in row) != sloped
+    assert ("The box is 25.0 % of the image" in explain_table([found]).note) == sloped
     assert len(through_tables([found])) == sloped
 
 

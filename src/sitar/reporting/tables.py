@@ -184,6 +184,9 @@ def explain_table(explanations: Sequence[Mapping[str, Any]]) -> Table:
         "The axis that tracks the label most (v: |correlation|), and its share of the summed sensitivity of all axes, "
     )
     note += "in percent: of the run's own latent, and of the VAE that is the ruler. A dash where there is none."
+    boxes = [found["gradcam"]["box"] for found in explanations if found["gradcam"] and found["gradcam"]["box"]]
+    if areas := sorted({percent((x1 - x0) * (y1 - y0)) for x0, y0, x1, y1 in boxes}):
+        note += f" The box is {', '.join(areas)} % of the image: so much of a map would be in it by chance."
     return Table("What the models use", columns, rows, note)
 
 
