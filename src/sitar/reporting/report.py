@@ -12,7 +12,6 @@ import numpy as np
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sitar import __version__
 from sitar.records import write_atomic
 from sitar.reporting import charts
 from sitar.reporting.embed import heated, rgb, sheet
@@ -45,7 +44,6 @@ def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
     names = [comparison.dataset for comparison in comparisons]
     page = environment.get_template("report.html").render(
         title=title or f"sitar report: {', '.join(dict.fromkeys(names))}",
-        version=__version__,
         left_out=left_out,
         sections=[_section(comparison, place, len(comparisons)) for place, comparison in enumerate(comparisons)],
         chart={"width": charts.WIDTH, "height": charts.HEIGHT, "left": charts.LEFT, "bottom": charts.BOTTOM},
