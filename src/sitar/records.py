@@ -28,6 +28,7 @@ from sitar.errors import RunError
 
 RESULT_VERSION = 1
 AUDIT_VERSION = 1  # of artifacts/audit/audit.json
+EXPLAIN_VERSION = 1  # of artifacts/explain.json
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -94,6 +95,22 @@ class RunFolder:
     @property
     def audit(self) -> Path:
         return self.artifacts / "audit"
+
+    @property
+    def explain_file(self) -> Path:
+        return self.artifacts / "explain.json"
+
+    @property
+    def traversals_file(self) -> Path:
+        return self.artifacts / "traversals.npz"
+
+    @property
+    def gradcam_file(self) -> Path:
+        return self.artifacts / "gradcam.npz"
+
+    @property
+    def wrong_file(self) -> Path:
+        return self.artifacts / "wrong.npz"
 
     @property
     def is_done(self) -> bool:

@@ -16,8 +16,6 @@ from sitar.errors import RunError
 from sitar.records import RunFolder
 from sitar.reporting.tables import TEST_SPLITS, Row, group_runs
 
-MADE_BY = {"explain": "sitar explain", "audit": "sitar audit"}  # artifacts, and what leaves them
-
 
 @dataclass(frozen=True)
 class Run:
@@ -129,7 +127,7 @@ def _shorter(rows: list[Row]) -> list[Row]:
 def _run(folder: RunFolder, row: int, label: str) -> Run:
     return Run(
         folder, row, label, folder.read_config(), folder.result(), folder.metrics(),
-        _json(folder.environment_file) or {}, _json(folder.artifacts / "explain.json"),
+        _json(folder.environment_file) or {}, _json(folder.explain_file),
         _json(folder.audit / "audit.json"),
     )  # fmt: skip
 

@@ -176,6 +176,59 @@ def theory_table(theory: Mapping[str, Any]) -> Table:
     return Table(title, columns, rows, note)
 
 
+def explain_table(explanations: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a run: how much of its sensitivity lies on the axis that tracks the label most, and where it looks."""
+    columns = ["run", "own axis", "v", "share", "axis of the ruler", "v", "share", "Grad-CAM in the box"]
+    rows = []
+    for found in explanations:
+        look = percent((found["gradcam"] or {}).get("mass_in_box"))
+        rows.append([_name(found), *_suspect(found["sensitivity"]), *_suspect(found["through"]), look])
+    note = (
+        "The axis that tracks the label most (v: |correlation|), and its share of the summed sensitivity of all axes, "
+    )
+    note += "in percent: of the run's own latent, and of the VAE that is the ruler. A dash where there is none."
+    return Table("What the models use", columns, rows, note)
+
+
+def through_tables(explanations: Sequence[Mapping[str, Any]], most: int = 10) -> list[Table]:
+    """One table a ruler, a row an axis of it: how much each model that it measures reacts to that axis."""
+    together: dict[str, list[Mapping[str, Any]]] = {}
+    for found in explanations:
+        if found["through"] is not None:
+            together.setdefault(found["through"]["run"], []).append(found)
+    return [_through_table(measured, most) for measured in together.values()]
+
+
+def _through_table(measured: Sequence[Mapping[str, Any]], most: int) -> Table:
+    ruler = measured[0]["through"]
+    rows = []
+    for i in sorted(range(len(ruler["axes"])), key=lambda i: -ruler["v"][i])[:most]:
+        values = [f"{found['through']['values'][i]:.3g}" for found in measured]
+        rows.append([str(ruler["axes"][i]), f"{ruler['v'][i]:.2f}", *values])
+    note = (
+        f"Mean change of the logits a standard deviation of the axis, at {ruler['n']:,} held-out samples, decoded by "
+    )
+    note += f"the VAE in {ruler['run']}."
+    if len(ruler["axes"]) > most:
+        note += f" {len(ruler['axes']) - most} more axes in explain.json."
+    columns = ["axis", "v", *map(_name, measured)]
+    return Table(f"On the axes of {ruler['preset']}, seed {ruler['seed']}", columns, rows, note)
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return f"{found['preset']}, seed {found['seed']}"
+
+
+def _suspect(part: Mapping[str, Any] | None) -> list[str]:
+    """The axis with the largest v, that v, and the axis's share of all sensitivity."""
+    if part is None:
+        return ["–", "–", "–"]
+    place = max(range(len(part["axes"])), key=lambda i: part["v"][i])
+    total = sum(part["values"])
+    share = percent(part["values"][place] / total if total else None)
+    return [str(part["axes"][place]), f"{part['v'][place]:.2f}", share]
+
+
 def audit_table(audit: Mapping[str, Any], most: int = 10) -> Table:
     """One row an axis, the one that predicts the label best first, and last those that the VAE does not use."""
 
