@@ -89,7 +89,7 @@ def test_every_section_renders(page: Any) -> None:
 
 def test_a_slider_changes_the_picture_and_the_probability(page: Any) -> None:
     card = page.locator(".axis").first
-    picture, chance = card.locator(".tile"), card.locator(".chance").first
+    picture, chance = card.locator(".tile.now"), card.locator(".chance").first
     before = picture.screenshot(), chance.inner_text()
     slider = card.locator("input[type=range]")
     slider.focus()
@@ -104,11 +104,11 @@ def test_a_slider_changes_the_picture_and_the_probability(page: Any) -> None:
 
 def test_another_model_and_another_start_can_be_walked(page: Any) -> None:
     walker = page.locator(".walker")
-    first = walker.locator(".tile").first.screenshot()
+    first = walker.locator(".tile.now").first.screenshot()
     walker.locator("select.start").select_option(index=1)
-    second = walker.locator(".tile").first.screenshot()
+    second = walker.locator(".tile.now").first.screenshot()
     walker.locator("select.run").select_option(index=0)
-    third = walker.locator(".tile").first.screenshot()
+    third = walker.locator(".tile.now").first.screenshot()
     assert len({first, second, third}) == 3
 
 

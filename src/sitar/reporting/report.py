@@ -126,7 +126,13 @@ def _through(comparison: Comparison) -> dict[str, Any] | None:
         )
         for i in order
     ]
-    return {"bars": bars, "run": first["run"], "n": first["n"], "left": len(first["axes"]) - len(order)}
+    return {
+        "bars": bars,
+        "run": first["run"],
+        "n": first["n"],
+        "left": len(first["axes"]) - len(order),
+        "sums": [f"{sum(found['values']):.2f} ({run.label})" for run, found in runs],
+    }
 
 
 def _own(comparison: Comparison) -> list[dict[str, Any]]:

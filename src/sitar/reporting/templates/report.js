@@ -49,6 +49,7 @@
       const head = element("h3", "", `axis ${axis.axis}`);
       if (facts.length) head.append(element("small", "", facts.join(", ")));
       const picture = tile(112);
+      picture.classList.add("now");
       const chances = element("div", "probabilities");
       const slider = element("input");
       slider.type = "range";
@@ -83,7 +84,15 @@
       };
       slider.addEventListener("input", move);
       move();
-      made.append(head, picture, chances, slider);
+      const ends = [0, axis.values.length - 1].map((step) => {
+        const end = tile(40);
+        show(end, from.sheet, place, step);
+        end.setAttribute("aria-hidden", "true");
+        return end;
+      });
+      const slide = element("div", "slide");
+      slide.append(ends[0], slider, ends[1]);
+      made.append(head, picture, chances, slide);
       return made;
     };
     const draw = () => {
