@@ -46,7 +46,7 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    for name in ("train", "evaluate", "compare", "audit", "explain", "theory", "presets", "doctor", "demo"):
+    for name in ("train", "evaluate", "compare", "report", "audit", "explain", "theory", "presets", "doctor", "demo"):
         assert name in done.stdout
 
 
@@ -203,6 +203,12 @@ def test_audit_of_one_class_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_report_without_a_usable_run_is_one_message(tmp_path: Path) -> None:
+    done = sitar("report", tmp_path / "nothing", "--out", tmp_path / "r.html", cwd=tmp_path, expect=2)
+    assert done.stderr.startswith("Error: No finished run to report on.")
+    assert not (tmp_path / "r.html").exists()
+
+
 def test_demo(tmp_path: Path) -> None:
     quick = [*TINY, "--set", "train.epochs=1", "--out", "demo", "--seed", 3]
     done = sitar("demo", *quick, cwd=tmp_path)
@@ -210,6 +216,13 @@ def test_demo(tmp_path: Path) -> None:
     for preset in ("demo/erm", "demo/control", "demo/sitar"):
         assert preset in done.stdout
     assert "Figure: demo/demo-seed3.png" in done.stdout
+    report = tmp_path / "demo/report-seed3.html"
+    assert f"Report, to open in a browser: {report}" in " ".join(done.stdout.split())
+    page = report.read_text(encoding="utf-8")
+    for section in ("summary0", "walks0", "sensitivity0", "wrong0", "gradcam0"):
+        assert f'id="{section}"' in page
+    assert "digits 0-4" in page
+    assert "sitar train demo/sitar --seed 3 --set" in page
     again = json.loads(sitar("demo", *quick, "--json", cwd=tmp_path).stdout)  # finished runs are kept
     assert set(again) == {"ERM", "control", "SITAR"}
     assert "SITAR stopped" in sitar("demo", *quick, "--set", "train.epochs=2", cwd=tmp_path, expect=2).stderr

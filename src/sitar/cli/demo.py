@@ -25,12 +25,14 @@ LOOK_SECONDS, LINE_SECONDS = 0.5, 15.0
 def command(
     set_: Set = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the runs and the figure.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the runs, the figure and the report.")] = Path("runs/demo"),
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """ERM, the control and SITAR on digits whose colour gives the label away, in a few minutes on a laptop."""
+    from sitar.audit.explain import explain_runs
     from sitar.reporting.figures import demo_figure
+    from sitar.reporting.report import write_report
     from sitar.reporting.tables import compare_table, group_runs
 
     started = time.perf_counter()
@@ -43,16 +45,24 @@ def command(
     _train_all(folders, epochs, ["--seed", str(seed), "--device", device, *options])
     figure = out / f"demo-seed{seed}.png"
     demo_figure(folders, figure)
+    runs = list(folders.values())
+    if not all(folder.explain_file.is_file() for folder in runs):
+        for _ in explain_runs(runs, device=device):
+            pass
+    report = write_report(
+        [folder.path for folder in runs], out / f"report-seed{seed}.html", "sitar demo: coloured digits"
+    )
     if as_json:
         print_json({label: folder.result() for label, folder in folders.items()})
         return
-    print_table(compare_table(group_runs(list(folders.values())), ["average"]))
+    print_table(compare_table(group_runs(runs), ["average"]))
     erm, sitar = (100 * folders[label].result()["splits"]["ood_test"]["average"] for label in ("ERM", "SITAR"))
     typer.echo(
         f"When the colour turns against the label, ERM falls to {erm:.0f} % and SITAR keeps {sitar:.0f} % "
         "(75 % is the best that shape alone allows)."
     )
     typer.echo(f"Figure: {figure}   Runs: {out}   Time: {time.perf_counter() - started:.0f} s")
+    typer.echo(f"Report, to open in a browser: {report.resolve()}")
 
 
 def _train_all(folders: dict[str, RunFolder], epochs: dict[str, int], options: list[str]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sitar.errors import RunError
 from sitar.records import AUDIT_VERSION, RunFolder
+from sitar.reporting.embed import rgb
 from sitar.reporting.figures import BLUE, GREY, ORANGE
 
 TILE = 0.62  # inches of an image on a sheet
@@ -115,21 +116,12 @@ def _tiles(plot: Axes, images: NDArray[np.uint8], rows: list[str], marks: list[s
     for i, line in enumerate(images):
         for j, image in enumerate(line):
             extent = (j + GAP / 2, j + 1 - GAP / 2, i + 1 - GAP / 2, i + GAP / 2)
-            plot.imshow(_rgb(image), extent=extent, aspect="auto", interpolation="nearest", vmin=0, vmax=255)
+            plot.imshow(rgb(image), extent=extent, aspect="auto", interpolation="nearest", vmin=0, vmax=255)
     plot.set(xlim=(0, images.shape[1]), ylim=(len(images), 0))
     plot.set_yticks([i + 0.5 for i in range(len(rows))], rows, fontsize=8)
     plot.set_xticks([j + 0.5 for j in range(len(marks))], marks, fontsize=7)
     plot.tick_params(length=0)
     plot.spines[:].set_visible(False)
-
-
-def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(height, width, 3): one channel is grey, two are red and green, of more the first three are shown."""
-    if len(image) == 1:
-        image = image.repeat(3, axis=0)
-    if len(image) == 2:
-        image = np.concatenate([image, np.zeros_like(image[:1])])
-    return image[:3].transpose(1, 2, 0)
 
 
 def _short(word: str) -> str:

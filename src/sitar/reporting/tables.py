@@ -85,6 +85,7 @@ class Row:
     label: str
     seeds: list[int]
     results: list[dict[str, Any]]
+    folders: list[RunFolder]
 
     @property
     def needs_groups(self) -> bool:
@@ -103,7 +104,7 @@ class Row:
 
 def group_runs(folders: Sequence[RunFolder]) -> list[Row]:
     """Finished runs, those that differ only in the seed together, labelled by preset and by what else differs."""
-    together: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    together: dict[str, list[tuple[dict[str, Any], dict[str, Any], RunFolder]]] = {}
     seen: dict[tuple[str, int], RunFolder] = {}
     for folder in folders:
         config, result = folder.read_config(), folder.result()
@@ -113,16 +114,17 @@ def group_runs(folders: Sequence[RunFolder]) -> list[Row]:
             raise RunError(
                 f"{str(folder.path)!r} and {str(twin.path)!r} are the same run (settings and seed). Give one of them."
             )
-        together.setdefault(key, []).append((config, result))
-    configs = [_flat(runs[0][0]) for runs in together.values()]
+        together.setdefault(key, []).append((config, result, folder))
+    configs = [flat(runs[0][0]) for runs in together.values()]
     rows = []
     for config, runs in zip(configs, together.values(), strict=True):
         rivals = [other for other in configs if other["preset"] == config["preset"] and other is not config]
         varying = sorted({key for other in rivals for key in config.keys() | other.keys()
                           if key != "seed" and config.get(key) != other.get(key)})  # fmt: skip
         label = " ".join([config["preset"], *(f"{key}={config.get(key)}" for key in varying)])
-        ordered = sorted((result for _, result in runs), key=lambda result: result["seed"])
-        rows.append(Row(label, [result["seed"] for result in ordered], ordered))
+        ordered = sorted(runs, key=lambda run: run[1]["seed"])
+        results = [result for _, result, _ in ordered]
+        rows.append(Row(label, [result["seed"] for result in results], results, [folder for *_, folder in ordered]))
     return rows
 
 
@@ -150,11 +152,12 @@ def _mean_and_std(summary: Mapping[str, Any]) -> str:
     return text if summary["std"] is None else f"{text} ± {100 * summary['std']:.1f}"
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their full name, such as method.alpha."""
+    found: dict[str, Any] = {}
     for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
 
 
 def theory_table(theory: Mapping[str, Any]) -> Table:
