@@ -15,7 +15,8 @@ from sitar.audit.pictures import ENDS, STARTS, STEPS, extremes, traversal
 from sitar.errors import RunError
 from sitar.models import VAE, ConvDecoder, ConvEncoder
 from sitar.records import AUDIT_VERSION, RunFolder, to_json
-from sitar.reporting.sheets import _rgb, axes_figure, axis_sheet, draw_audit, read_audit
+from sitar.reporting.sheets import axes_figure, axis_sheet, draw_audit, read_audit
+from sitar.reporting.tiles import rgb
 
 
 def test_only_the_axis_moves_along_a_traversal() -> None:
@@ -109,9 +110,9 @@ def assert_margins_are_blank(figure: Figure, path: Path) -> None:
 
 def test_channels_become_colours() -> None:
     image = np.arange(5, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2)
-    assert _rgb(image[1:2])[0, 0].tolist() == [1, 1, 1]
-    assert _rgb(image[1:3])[0, 0].tolist() == [1, 2, 0]
-    assert _rgb(image)[0, 0].tolist() == [0, 1, 2]
+    assert rgb(image[1:2])[0, 0].tolist() == [1, 1, 1]
+    assert rgb(image[1:3])[0, 0].tolist() == [1, 2, 0]
+    assert rgb(image)[0, 0].tolist() == [0, 1, 2]
 
 
 def test_pictures_are_rebuilt_from_the_folder(tmp_path: Path) -> None:
