@@ -28,6 +28,7 @@ from sitar.errors import RunError
 
 RESULT_VERSION = 1
 AUDIT_VERSION = 1  # of artifacts/audit/audit.json
+EXPLAIN_VERSION = 1  # of artifacts/explain.json
 
 
 def write_atomic(path: Path, content: bytes) -> None:
