@@ -138,6 +138,8 @@ def main(words: list[str] | None = None) -> None:
                     write(draw(name), DOCS / "figures" / f"{name}.svg")
         else:
             picture = options.name in PICTURES
+            if options.folders and not picture:
+                parser.error(f"{options.name} is drawn from its record; for run folders give --runs DIR")
             if picture and not options.folders:
                 parser.error(f"{options.name} needs run folders: `sitar explain RUN` of each, then give them here")
             drawn = draw_picture(options.name, options.folders, options.start) if picture else None

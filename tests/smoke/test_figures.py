@@ -64,6 +64,15 @@ def test_a_sweep_moves_one_setting_of_the_paper(name: str, figures) -> None:
     assert columns == sorted(set(values))
 
 
+def test_levels_come_from_records(figures) -> None:
+    for source in figures.figures().values():
+        about = figures.run.load_table(source)["figure"]
+        for split, levels in figures.levels(about).items():
+            assert levels["75: best from shape alone"] == 75
+            for name, level in levels.items():
+                assert not name.startswith("control") or (split == "ood_test" and 9 < level < 10.5)
+
+
 def test_noises_are_compared_at_the_same_strengths(figures) -> None:
     noise, alpha = (figures.run.load_table(name) for name in ("sweep_noise", "sweep_alpha"))
     assert set(noise["columns"]) < set(alpha["columns"])
@@ -113,6 +122,9 @@ def test_pictures_say_what_they_need(figures, elsewhere: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         figures.main(["traversals"])
     assert "needs run folders" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        figures.main(["sweep_lambda", "run"])
+    assert "give --runs DIR" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="No run of sweep_lambda is finished"):
         figures.main(["sweep_lambda", "--runs", str(elsewhere)])
 

@@ -58,8 +58,9 @@ def whole(figure: Figure, path: Path) -> None:
         (4, {str(i): runs(str(i), 4) for i in range(7)}, {"curves_at": "x = 3"}),
         (4, {ODD: runs(ODD, 4), "$": runs("$", 3, seeds=1)}, {"curves_at": "x = 3", "title": ODD, "label": ODD}),
         (3, {"a": runs("a", 3, epochs=1)}, {}),
+        (3, {"a": runs("a", 3), "b": [a_run("b", "another column")]}, {"curves_at": "x = 1"}),
     ],
-    ids=["plain", "one seed", "twelve", "no curves", "missing rows", "many rows", "markup", "one epoch"],
+    ids=["plain", "one seed", "twelve", "no curves", "missing rows", "many rows", "markup", "one epoch", "elsewhere"],
 )
 def test_sweeps_are_drawn_from_what_there_is(count: int, rows: Any, about: Any, tmp_path: Path) -> None:
     panels = sweep_panels({**ABOUT, **about}, columns(count), rows, LEVELS)

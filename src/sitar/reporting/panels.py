@@ -37,10 +37,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over one axis.
-
-    `dense` ones have many places that seeds are a band instead of points. Their levels are named in the panel before.
-    """
+    """Lines over one axis. In a `dense` one seeds are a band instead of points, and levels have no names: the panel
+    before it has named them."""
 
     title: str
     xlabel: str
@@ -73,16 +71,8 @@ def panels_figure(panels: Sequence[Panel]) -> Figure:
 
 def _draw(plot: Axes, panel: Panel) -> None:
     for line in panel.lines:
-        places, means = line.places, line.means
-        if panel.dense:
-            lows, highs = zip(*((min(line.points[p]), max(line.points[p])) for p in places), strict=True)
-            plot.fill_between(places, lows, highs, color=line.color, alpha=0.13, linewidth=0)
-        else:
-            seeds = [(place, value) for place in places for value in line.points[place]]
-            plot.scatter(*zip(*seeds, strict=True), s=11, color=line.color, marker=line.marker, alpha=0.4, linewidth=0)
-        lone = panel.dense and len(places) > 1
-        plot.plot(places, means, line.dashes, color=line.color, linewidth=1.7, label=plain(line.name) or "_unnamed",
-                  marker="" if lone else line.marker, markersize=5)  # fmt: skip
+        if line.places:
+            _draw_line(plot, line, panel.dense)
     for name, level in panel.levels.items():
         plot.axhline(level, color=GREY, linewidth=1, linestyle="--", zorder=0)
         if not panel.dense:
@@ -92,6 +82,19 @@ def _draw(plot: Axes, panel: Panel) -> None:
     plot.set(ylim=(-3, TOP), xlabel=plain(panel.xlabel), ylabel=plain(panel.ylabel))
     plot.set_title(plain(panel.title), fontsize=11)
     plot.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_line(plot: Axes, line: Line, dense: bool) -> None:
+    places, color = line.places, line.color
+    if dense:
+        lows, highs = zip(*((min(line.points[place]), max(line.points[place])) for place in places), strict=True)
+        plot.fill_between(places, lows, highs, color=color, alpha=0.13, linewidth=0)
+    else:
+        seeds = [(place, value) for place in places for value in line.points[place]]
+        plot.scatter(*zip(*seeds, strict=True), s=11, color=color, marker=line.marker, alpha=0.4, linewidth=0)
+    marker = "" if dense and len(places) > 1 else line.marker or "o"
+    plot.plot(places, line.means, line.dashes, color=color, linewidth=1.7, marker=marker, markersize=5,
+              label=plain(line.name) or "_unnamed")  # fmt: skip
 
 
 def _name_level(plot: Axes, panel: Panel, name: str, level: float) -> None:
