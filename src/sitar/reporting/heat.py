@@ -16,11 +16,12 @@ from sitar.errors import RunError
 from sitar.records import RunFolder
 from sitar.reporting.explained import name_of, read_part
 from sitar.reporting.figures import BLUE, GREY, INK, ORANGE
-from sitar.reporting.tiles import GAP, fractions, plain, rgb, tile
+from sitar.reporting.tiles import GAP, fractions, rgb, short, tile
 
 MOST = 8  # images that are shown
 TILE = 1.0  # inches of an image
 LETTER = 0.075  # of a letter in the name of a run
+WORDS = 30  # letters of a preset's name that have room
 BARS = 1.9  # of the panel of shares
 HEAD, FOOT = 0.4, 0.6
 COLORS = (ORANGE, BLUE, GREY, INK)  # one a preset
@@ -64,7 +65,7 @@ def heat_figure(heats: Sequence[Heat]) -> Figure:
     if not common:
         raise RunError("These runs have no image of Grad-CAM in common. Explain runs of the same data and split.")
     measured = any(heat.share is not None for heat in heats)
-    longest = max(len(line) for heat in heats for line in ["image", *heat.name.split(", ")])
+    longest = max(len(line) for heat in heats for line in _lines(heat).split("\n"))
     left, wide, high = 0.3 + LETTER * longest, TILE * len(common), TILE * (1 + len(heats))
     figure = Figure(figsize=(max(4.5, left + wide + (BARS if measured else 0.2)), HEAD + high + FOOT))
     plot = figure.add_axes(fractions((left, HEAD, wide, high), figure))
@@ -90,7 +91,7 @@ def _maps(plot: Axes, heats: Sequence[Heat], common: Sequence[int]) -> None:
                           fontweight="bold", bbox={"color": "#b3261e", "pad": 0.6})  # fmt: skip
     classes = [f"class {heats[0].labels[np.flatnonzero(heats[0].index == index)[0]]}" for index in common]
     plot.set(xlim=(0, len(common)), ylim=(1 + len(heats), 0))
-    plot.set_yticks([i + 0.5 for i in range(1 + len(heats))], ["image", *(_lines(heat.name) for heat in heats)])
+    plot.set_yticks([i + 0.5 for i in range(1 + len(heats))], ["image", *map(_lines, heats)])
     plot.set_xticks([j + 0.5 for j in range(len(common))], classes)
     plot.tick_params(length=0, labelsize=8.5)
     plot.spines[:].set_visible(False)
@@ -124,8 +125,8 @@ def _shares(plot: Axes, heats: Sequence[Heat]) -> None:
     if box is not None:
         area = 100 * (box[2] - box[0]) * (box[3] - box[1])
         plot.axvline(area, color=GREY, linewidth=1, linestyle="--", zorder=0)
-        side = "left" if area < 50 else "right"
-        plot.text(area, -0.04, f"{area:.0f}: spread evenly", color=GREY, fontsize=8.5, ha=side, va="bottom")
+        inside = min(max(area, 38), 68)  # so that the words stay above the bars
+        plot.text(inside, -0.04, f"{area:.0f}: spread evenly", color=GREY, fontsize=8.5, ha="center", va="bottom")
     plot.set(xlim=(0, 100), ylim=(len(heats), 0), yticks=[], xticks=[0, 50, 100])
     plot.tick_params(labelsize=8)
     samples = " and ".join(dict.fromkeys(f"{heat.samples:,}" for heat in heats))
@@ -137,5 +138,7 @@ def _preset(heat: Heat) -> str:
     return heat.name.rpartition(", ")[0]
 
 
-def _lines(name: str) -> str:
-    return plain(name.replace(", ", "\n"))
+def _lines(heat: Heat) -> str:
+    """The preset above the seed."""
+    preset, _, seed = heat.name.rpartition(", ")
+    return f"{short(preset, WORDS)}\n{seed}"

@@ -8,6 +8,7 @@ from statistics import mean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from sitar.reporting.figures import GREY
 from sitar.reporting.tiles import plain
@@ -51,12 +52,12 @@ class Panel:
 
 
 def panels_figure(panels: Sequence[Panel]) -> Figure:
-    """All panels on one scale of 0 to 100 percent; lines that all panels share are named once, below."""
+    """All panels on one scale of 0 to 100 percent; lines are named below where the first panel has those of all."""
     figure = Figure(figsize=(max(6.4, 4.9 * len(panels)), 4.2), layout="constrained")
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
     plots = figure.subplots(1, len(panels), squeeze=False)[0]
     names = [[line.name for line in panel.lines if line.name] for panel in panels]
-    shared = len(panels) > 1 and all(some == names[0] for some in names) and len(names[0]) > 1
+    shared = len(panels) > 1 and len(names[0]) > 1 and all(set(some) <= set(names[0]) for some in names)
     for plot, panel in zip(plots, panels, strict=True):
         _draw(plot, panel)
         if not shared and (len(panel.lines) > 1 or panel.legend):
@@ -77,6 +78,7 @@ def _draw(plot: Axes, panel: Panel) -> None:
         plot.axhline(level, color=GREY, linewidth=1, linestyle="--", zorder=0)
         if not panel.dense:
             _name_level(plot, panel, plain(name), level)
+    plot.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.ticks:
         plot.set_xticks(list(panel.ticks), list(panel.ticks.values()))
     plot.set(ylim=(-3, TOP), xlabel=plain(panel.xlabel), ylabel=plain(panel.ylabel))

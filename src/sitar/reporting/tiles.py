@@ -47,8 +47,8 @@ def rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return image[:3].transpose(1, 2, 0)
 
 
-def short(word: str) -> str:
-    return plain(word if len(word) <= WORD else f"{word[: WORD - 1]}…")
+def short(word: str, most: int = WORD) -> str:
+    return plain(word if len(word) <= most else f"{word[: most - 1]}…")
 
 
 def plain(text: str) -> str:

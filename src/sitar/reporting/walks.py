@@ -14,7 +14,7 @@ from sitar.errors import RunError
 from sitar.records import RunFolder
 from sitar.reporting.explained import name_of, read_part
 from sitar.reporting.figures import BLUE, ORANGE, SUSPICIOUS
-from sitar.reporting.tiles import fractions, plain, tiles
+from sitar.reporting.tiles import fractions, short, tiles
 
 MOST = 12  # axes that are shown: those that track the label most
 TILE = 0.4  # inches of an image
@@ -71,8 +71,8 @@ def walks_figure(walks: Sequence[Walk]) -> Figure:
         wide, high = TILE * walk.images.shape[1], TILE * len(walk.axes)
         plot = figure.add_axes(fractions((left + LABELS, HEAD, wide, high), figure))
         tiles(plot, walk.images, [f"axis {axis}" for axis in walk.axes], [])
-        plot.set_xlabel("lowest  →  highest value of the axis", fontsize=9)
-        plot.set_title(f"{plain(walk.name)}\nfrom {walk.start}", fontsize=9.5, loc="left")
+        plot.set_xlabel("lowest  →  highest", fontsize=9)
+        plot.set_title(f"{short(walk.name, 48)}\nfrom {walk.start}", fontsize=9.5, loc="left")
         plot.tick_params(labelsize=8.5)
         if walk.scores is not None:
             size = (left + LABELS + wide + 0.12, HEAD, BARS - 0.42, high)
