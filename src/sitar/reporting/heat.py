@@ -96,7 +96,8 @@ def _maps(plot: Axes, heats: Sequence[Heat], common: Sequence[int]) -> None:
     plot.tick_params(length=0, labelsize=8.5)
     plot.spines[:].set_visible(False)
     plot.set_title("Where each run looks (bright)", fontsize=11, loc="left")
-    plot.set_xlabel("dashed: the box;  ×: predicted wrong", fontsize=8.5, color=GREY, loc="left")
+    boxed = "dashed: the box;  " if any(heat.box is not None for heat in heats) else ""
+    plot.set_xlabel(f"{boxed}×: predicted wrong", fontsize=8.5, color=GREY, loc="left")
 
 
 def _glow(image: NDArray[np.uint8], heat: NDArray[np.float32]) -> NDArray[np.uint8]:

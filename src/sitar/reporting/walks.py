@@ -17,7 +17,7 @@ from sitar.reporting.figures import BLUE, ORANGE, SUSPICIOUS
 from sitar.reporting.tiles import fractions, short, tiles
 
 MOST = 12  # axes that are shown: those that track the label most
-TILE = 0.4  # inches of an image
+TILE = 0.36  # inches of an image
 LABELS, BARS, AIR = 0.65, 1.1, 0.15  # inches: names of axes, bars, and what is between two walks
 HEAD, FOOT = 0.6, 0.6
 
