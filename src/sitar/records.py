@@ -97,6 +97,22 @@ class RunFolder:
         return self.artifacts / "audit"
 
     @property
+    def explain_file(self) -> Path:
+        return self.artifacts / "explain.json"
+
+    @property
+    def traversals_file(self) -> Path:
+        return self.artifacts / "traversals.npz"
+
+    @property
+    def gradcam_file(self) -> Path:
+        return self.artifacts / "gradcam.npz"
+
+    @property
+    def wrong_file(self) -> Path:
+        return self.artifacts / "wrong.npz"
+
+    @property
     def is_done(self) -> bool:
         return (self.path / "done").is_file()
 

@@ -420,6 +420,16 @@ def test_the_held_out_samples_are_not_trained_on(name: str, tmp_path: Path, monk
     assert torch.equal(visited, ~held_out)
 
 
+def test_the_criterion_chooses_among_epochs_of_afrs_last_layer(tmp_path: Path) -> None:
+    config = cells("afr", train={"epochs": 3, "selection": "val_average"}, held_out=0.25, last_epochs=4, last_rate=0.1)
+    folder = run(config, tmp_path / "run")
+    lines = [line for line in metrics(folder) if line["phase"] == "last layer"]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
+    best = max(lines, key=lambda line: line["val"]["average"])
+    assert folder.result()["selected_epoch"] == best["epoch"]
+    assert folder.result()["splits"]["val"]["average"] == pytest.approx(best["val"]["average"])
+
+
 @pytest.mark.parametrize("settings", [{"epochs": 3}, {"batch_size": 2}, {"lr": 0.1}, {"gradient_clip": 1.0}])
 def test_an_objective_takes_settings_of_its_optimiser_only(settings: dict[str, Any]) -> None:
     parameter = nn.Parameter(torch.zeros(()))

@@ -183,6 +183,7 @@ EVERYWHERE: dict[str, Callable[[], RunConfig]] = {
         hits=RISE_AND_FALL,
     ),
     "two objectives": lambda: toy("toy_tally", train={"epochs": 2}, second_slope=2.0),
+    "a last layer, selected": lambda: toy("afr", train={"selection": "val_average"}, last_epochs=2),
     "several phases": lambda: toy("toy_relay", train={"schedule": "cosine"}),
     "several phases, selected": lambda: toy("toy_relay", train={"selection": "val_average", "patience": 3}),
 }

@@ -543,6 +543,7 @@ CAPTURED = {
     "total correlation": lambda: settings("sitar", vae="tc"),
     "discriminator": lambda: settings("sitar", vae="factor"),
     "head": lambda: settings("chroma_vae", head="mlp"),
+    "last layer": lambda: settings("afr", last_epochs=2),
     "sgd": lambda: settings("erm", train={**TINY_TRAIN, "optimiser": "sgd", "schedule": "linear"}),
     "two objectives": lambda: toy("toy_tally", second_slope=2.0),
     "phases with dropout": lambda: toy("toy_relay", dropout=0.5),

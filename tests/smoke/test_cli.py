@@ -46,7 +46,7 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    for name in ("train", "evaluate", "compare", "audit", "theory", "presets", "doctor", "demo"):
+    for name in ("train", "evaluate", "compare", "audit", "explain", "theory", "presets", "doctor", "demo"):
         assert name in done.stdout
 
 
@@ -123,6 +123,26 @@ def test_theory(folder: Path, tmp_path: Path) -> None:
     assert printed["noise"] == "direction"
     assert "of another method, 'erm'" in sitar_error("theory", "runs/b", cwd=tmp_path)
     assert not (tmp_path / "runs/b/artifacts").exists()
+
+
+def test_explain(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    done = sitar("explain", "runs/b", "runs/a", "--box", "0.2,0.2,0.8,0.8", cwd=tmp_path)
+    assert done.stderr == ""
+    assert "What the models use" in done.stdout
+    assert "On the axes of color_mnist/sitar, seed 1" in done.stdout
+    assert "runs/b: no traversals. This method has no VAE." in done.stdout
+    assert "Findings: runs/a/artifacts/explain.json" in done.stdout
+    names = {path.name for path in (tmp_path / "runs/a/artifacts").iterdir()}
+    assert names == {"explain.json", "traversals.npz", "gradcam.npz", "wrong.npz"}
+    printed = json.loads(sitar("explain", "runs/b", "--axes", "runs/a", "--json", cwd=tmp_path).stdout)
+    found = json.loads((tmp_path / "runs/b/artifacts/explain.json").read_text())
+    assert printed == [{"run": "runs/b", **found}]
+    assert found["through"]["run"] == "runs/a"
+    assert found["gradcam"]["mass_in_box"] is None
+    assert "no VAE that decodes images" in sitar_error("explain", "runs/a", "--axes", "runs/b", cwd=tmp_path)
+    for box in ("0,0,1", "0.5,0,0.2,1", "0,0,1,1.5", "0,0,nan,1", "left"):
+        assert "is no box" in sitar_error("explain", "runs/a", "--box", box, cwd=tmp_path)
 
 
 def test_audit_of_a_preset_and_of_its_run(tmp_path: Path) -> None:
@@ -222,6 +242,7 @@ BAD = {
     "audit without axes": (["audit", "color_mnist/erm"], "the method 'erm' has none"),
     "audit setting": (["audit", "color_mnist", "--set", "method.bet=1"], "Did you mean 'beta'"),
     "audit of one class": (["audit", "color_mnist", "--set", "data.train_size=1"], "of one class"),
+    "explain nothing": (["explain", "nothing"], "There is no run folder"),
     "metric": (["compare", ".", "--metric", "acuracy"], "Unknown metric"),
 }
 

@@ -11,12 +11,12 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sitar.audit.pictures import ENDS, STARTS, STEPS, extremes, traversal
+from sitar.audit.pictures import ENDS, STARTS, STEPS, extremes, shrunk, traversal
 from sitar.errors import RunError
 from sitar.models import VAE, ConvDecoder, ConvEncoder
 from sitar.records import AUDIT_VERSION, RunFolder, to_json
+from sitar.reporting.embed import rgb
 from sitar.reporting.sheets import axes_figure, axis_sheet, draw_audit, read_audit
-from sitar.reporting.tiles import rgb
 
 
 def test_only_the_axis_moves_along_a_traversal() -> None:
@@ -47,6 +47,18 @@ def test_a_traversal_starts_from_each_class_in_turn() -> None:
     sorted_last = traversal(vae, mu, y, 0)[0][1:]
     alternating = torch.stack([torch.arange(30), torch.arange(30, 60), torch.arange(60, 90)], 1).flatten()
     assert torch.equal(sorted_last, traversal(vae, mu[alternating], y[alternating], 0)[0][1:])
+
+
+def test_large_images_become_small_and_small_ones_stay() -> None:
+    x = torch.zeros(2, 3, 20, 40, dtype=torch.uint8)
+    x[..., 20:] = 200
+    assert shrunk(x, 40) is x
+    small = shrunk(x, 10)
+    assert small.shape == (2, 3, 5, 10)
+    assert small.dtype == torch.uint8
+    assert small[0, 0, 0, [0, -1]].tolist() == [0, 200]
+    assert shrunk(torch.ones(2, 4, 3, 1, 30), 10).shape == (2, 4, 3, 1, 10)
+    assert shrunk(x[:0], 10).shape[0] == 0
 
 
 def test_extremes_are_the_ends_of_every_class() -> None:

@@ -330,6 +330,33 @@ def test_hardness_of_afr() -> None:
     close(np.array([balanced[y == label].sum() for label in (0, 1, 3)]), [1 / 3] * 3)
 
 
+def test_the_steps_of_afr_lead_to_what_it_solves_for() -> None:
+    y = torch.arange(40) % 3
+    split = TrainSplit((images(40) * 120 + 40 * y[:, None, None, None]).to(torch.uint8), y)
+    options = {"held_out": 0.5, "gamma": 3.0, "pull": 0.05}
+    solved, stepwise = build("afr", y, **options).eval(), build("afr", y, **options, last_epochs=1).eval()
+    list(solved.phases())[1].fit(split)
+    _, weigh, steps = stepwise.phases()
+    weigh.fit(split)
+    (objective,) = steps.objectives
+    whole = split.batch(steps.indices)
+    close(stepwise.hard[steps.indices].mean().item(), 1.0, rtol=1e-5)
+    optimiser = torch.optim.LBFGS(
+        objective.parameters, max_iter=300, tolerance_grad=1e-8, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = objective.loss(whole)["loss"]
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    for mine, exact in zip(stepwise.parameters(), solved.parameters(), strict=True):
+        close(mine.detach(), exact.detach(), rtol=1e-2, atol=1e-3)
+    assert all(parameter.grad is None for parameter in stepwise.network.encoder.parameters())
+
+
 def test_afr_solves_for_the_last_layer_on_what_was_held_out() -> None:
     """sum_i mu_i CE_i + lambda |theta - theta_0|^2, solved by scipy on the held-out features."""
     y = torch.arange(40) % 3

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from sitar.data.base import to_float
 from sitar.models import VAE
@@ -21,15 +22,30 @@ def traversal(vae: VAE, mu: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tenso
 
     The first start is the mean of all latents, the others are samples, of each class in turn.
     """
-    deviation, mean = torch.std_mean(mu[:, axis])
-    values = mean + REACH * deviation * torch.linspace(-1, 1, STEPS)
-    starts = torch.cat([mu.mean(0, keepdim=True), mu[_in_turn(y)[:STARTS]]])
-    z = starts.unsqueeze(1).repeat(1, STEPS, 1)
+    values = reach(mu[:, axis], STEPS)
+    starts = torch.cat([mu.mean(0, keepdim=True), mu[in_turn(y)[:STARTS]]])
+    return decoded(vae, along(starts, axis, values)), values
+
+
+def reach(mu: Tensor, steps: int) -> Tensor:
+    """Values (step,) that one axis is given, from its posterior means (sample,)."""
+    deviation, mean = torch.std_mean(mu)
+    return mean + REACH * deviation * torch.linspace(-1, 1, steps)
+
+
+def along(starts: Tensor, axis: int, values: Tensor) -> Tensor:
+    """Latents (start, step, axis): each start with one axis at each of the values, all others as they were."""
+    z = starts.unsqueeze(1).repeat(1, len(values), 1)
     z[:, :, axis] = values
+    return z
+
+
+def decoded(vae: VAE, z: Tensor) -> Tensor:
+    """Images (start, step, channel, height, width) of latents (start, step, axis)."""
     device = next(vae.parameters()).device
     with torch.no_grad():
         images = vae.decode(z.flatten(0, 1).to(device)).cpu()
-    return to_uint8(images.unflatten(0, (len(starts), STEPS))), values
+    return to_uint8(images.unflatten(0, z.shape[:2]))
 
 
 def extremes(x: Tensor, value: Tensor, y: Tensor, classes: Sequence[int]) -> Tensor:
@@ -46,13 +62,24 @@ def extremes(x: Tensor, value: Tensor, y: Tensor, classes: Sequence[int]) -> Ten
     return to_uint8(torch.stack(rows))
 
 
-def _in_turn(y: Tensor) -> Tensor:
+def in_turn(y: Tensor) -> Tensor:
     """Places of samples, the first of each class, then the second of each, and so on."""
     rank = torch.zeros_like(y)
     for c in y.unique():
         members = y == c
         rank[members] = torch.arange(int(members.sum()))
     return (rank * (y.max() + 1) + y).argsort()
+
+
+def shrunk(x: Tensor, most: int) -> Tensor:
+    """Images (..., channel, height, width) as uint8, their longer side at most so many pixels."""
+    height, width = x.shape[-2:]
+    if max(height, width) <= most or x.numel() == 0:
+        return to_uint8(x)
+    size = [max(1, round(side * most / max(height, width))) for side in (height, width)]
+    flat = to_float(x).reshape(-1, *x.shape[-3:])
+    small = interpolate(flat, size, mode="bilinear", antialias=True)
+    return to_uint8(small.reshape(*x.shape[:-2], *size))
 
 
 def to_uint8(x: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sitar.audit import scores
+from sitar.audit.held_out import check_same_data, decodes_images, some
 from sitar.audit.pictures import extremes, traversal
 from sitar.audit.verdict import GAP, LEAST_SAMPLES, LIFT, Verdict, judge, too_few
 from sitar.config import RunConfig, run_config
@@ -45,7 +45,7 @@ def audit_run(folder: RunFolder, device: str = "auto") -> Audit:
     folder.result()  # refuses a run that is not finished
     check_has_axes(run_config(folder.read_config()))
     model = TrainedModel(folder, device)
-    _check_same_data(model)
+    check_same_data(model)
     audit, arrays = examine(model)
     place = folder.audit
     place.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def examine(model: TrainedModel) -> tuple[Audit, dict[str, np.ndarray]]:
     split = model.data.evaluation.get("val")
     if split is None or len(split) == 0:
         raise DataError("This data has no val split, and the audit is of samples that were not trained on.")
-    place = _some(len(split), MOST_HELD_OUT)
+    place = some(len(split), MOST_HELD_OUT)
     x, y = split.x[place], split.y[place].cpu()
     counts = dict(zip(model.classes, torch.bincount(y, minlength=len(model.classes)).tolist(), strict=True))
     audit: Audit = {
@@ -102,8 +102,8 @@ def examine(model: TrainedModel) -> tuple[Audit, dict[str, np.ndarray]]:
 
 def _scores(model: TrainedModel, mu: Tensor, y: Tensor) -> tuple[dict[str, scores.Score], list[tuple[int, int]]]:
     train = model.data.train
-    some = _some(len(train), MOST_TRAIN)
-    train_mu, train_y, classes = _means(model, train.x[some]), train.y[some].cpu(), len(model.classes)
+    place = some(len(train), MOST_TRAIN)
+    train_mu, train_y, classes = _means(model, train.x[place]), train.y[place].cpu(), len(model.classes)
     weight = scores.resample(y)
     distance, pairs = scores.wasserstein(mu, y, weight)
     found = {
@@ -131,16 +131,16 @@ def _attribute(model: TrainedModel) -> dict[str, Any] | None:
         return None
     name = min(ties, key=lambda name: ties[name])
     split = model.data.evaluation[name]
-    some = _some(len(split), MOST_HELD_OUT)
+    place = some(len(split), MOST_HELD_OUT)
     attribute = _attribute_of(split, len(model.classes))
     assert attribute is not None
-    mu = _means(model, split.x[some])
+    mu = _means(model, split.x[place])
     return {
         "name": split.group_names[0].partition(",")[2].rpartition("=")[0],
         "split": name,
         "tie": scores.tie(split.y, attribute),
-        "attribute_auc": scores.separation(mu, attribute[some]),
-        "label_auc": scores.separation(mu, split.y[some]),
+        "attribute_auc": scores.separation(mu, attribute[place]),
+        "label_auc": scores.separation(mu, split.y[place]),
     }
 
 
@@ -169,7 +169,7 @@ def _pictures(
     """Fills `arrays`, and says what is in them."""
     arrays[f"axis{axis}/extremes"] = extremes(x, mu[:, axis], y, classes).numpy()
     about: dict[str, Any] = {"axis": axis, "classes": [model.classes[c] for c in classes], "values": None}
-    if _decodes_images(model):
+    if decodes_images(model):
         images, values = traversal(_vae(model), mu, y, axis)
         arrays[f"axis{axis}/traversal"] = images.numpy()
         about["values"] = values.tolist()
@@ -188,25 +188,9 @@ def _notes(model: TrainedModel, held_out: int) -> list[str]:
         notes.append("This VAE was trained together with a classifier: its axes have seen the label.")
     if len(model.data.task.shape) != 3:
         notes.append("There are no pictures: this data holds features, not images.")
-    elif not _decodes_images(model):
+    elif not decodes_images(model):
         notes.append("There are no traversals: behind an encoder the VAE decodes features, not images.")
     return notes
-
-
-def _decodes_images(model: TrainedModel) -> bool:
-    return len(model.data.task.shape) == 3 and model.config.model.encoder is None
-
-
-def _check_same_data(model: TrainedModel) -> None:
-    try:
-        then = json.loads(model.folder.environment_file.read_text(encoding="utf-8"))["data_checksum"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{str(model.folder.environment_file)!r} cannot be read: the run is damaged.") from error
-    if then != model.data.checksum:
-        raise RunError(
-            f"The data has changed since the VAE in {str(model.folder.path)!r} was trained. Audit it anew in another "
-            "folder, named with --out."
-        )
 
 
 def _vae(model: TrainedModel) -> VAE:
@@ -219,11 +203,4 @@ def _means(model: TrainedModel, x: Tensor) -> Tensor:
     """Posterior means of inputs as a split stores them."""
     x = x if model.encoder is None else model.encoder(x)
     vae = _vae(model)
-    return in_batches(lambda some: vae.encode(some)[0].float(), x, model.device, model.method.evaluation_batch).cpu()
-
-
-def _some(size: int, most: int) -> Tensor:
-    """Indices of at most so many samples, the same in every call."""
-    return (
-        torch.arange(size) if size <= most else torch.randperm(size, generator=torch.Generator().manual_seed(0))[:most]
-    )
+    return in_batches(lambda chunk: vae.encode(chunk)[0].float(), x, model.device, model.method.evaluation_batch).cpu()

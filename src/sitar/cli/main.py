@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from sitar import __version__
-from sitar.cli import audit, compare, data, demo, doctor, evaluate, presets, theory, train
+from sitar.cli import audit, compare, data, demo, doctor, evaluate, explain, presets, report, theory, train
 from sitar.errors import SitarError
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-for module in (train, evaluate, compare, audit, theory, presets, doctor, demo):
+for module in (train, evaluate, compare, explain, report, audit, theory, presets, doctor, demo):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")
 

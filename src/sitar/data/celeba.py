@@ -47,6 +47,11 @@ PUBLISHED = {  # the paper's split tables: (label, attribute) = 00, 01, 10, 11
     },
 }
 FIRST_10K = 10_000
+ALIGNED = (178, 218)  # width and height of an aligned image
+# In it the eyes are at (69, 111) and (108, 111), the corners of the mouth at y = 152. Pupils are 63 mm apart, which are
+# these 39 pixels; a face is 137 mm wide at the cheekbones, its hairline 73 mm above the eyes, its chin 45 mm below the
+# mouth.
+FACE = (47, 67, 131, 180)  # left, top, right, bottom
 
 
 class CelebAConfig(ShortcutConfig):
@@ -78,6 +83,18 @@ class CelebA(ImageDataset):
         f"img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt from the Google Drive that {homepage} "
         "links to, or the Parquet files of huggingface.co/datasets/flwrlabs/celeba"
     )
+
+    @classmethod
+    def face_box(cls, config: CelebAConfig) -> tuple[float, float, float, float]:
+        """From hairline to chin and between the cheekbones: hair is outside."""
+        width, height = ALIGNED
+        if config.crop_pct is None:  # stretched to a square, so fractions stay
+            return FACE[0] / width, FACE[1] / height, FACE[2] / width, FACE[3] / height
+        side = width * config.crop_pct  # of the central square that is cut out
+        left, top = (width - side) / 2, (height - side) / 2
+        x0, x1 = ((x - left) / side for x in FACE[::2])
+        y0, y1 = ((y - top) / side for y in FACE[1::2])
+        return max(0.0, x0), max(0.0, y0), min(1.0, x1), min(1.0, y1)
 
     @classmethod
     def found(cls, config: CelebAConfig) -> str | None:

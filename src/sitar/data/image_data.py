@@ -57,6 +57,11 @@ class ImageDataset(Dataset):
     downloads: ClassVar[tuple[Download, ...]] = ()  # empty where no host gives them to a script
 
     @classmethod
+    def face_box(cls, config: Any) -> tuple[float, float, float, float] | None:
+        """Left, top, right and bottom of the face in images as a model sees them, in fractions; None: there is none."""
+        return None
+
+    @classmethod
     def located(cls, config: Any) -> tuple[Path, str]:
         """Its folder and the layout that it has; an error that says how to get the files where it has none."""
         if (found := cls.found(config)) is None:

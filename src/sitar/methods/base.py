@@ -76,6 +76,18 @@ class FitPhase:
 Phase = GradientPhase | FitPhase
 
 
+@dataclass(frozen=True)
+class Bottleneck:
+    """The latent that a method predicts from: its logits are `classify` of the `latent` of an input."""
+
+    network: VAE | Network
+    classify: Callable[[Tensor], Tensor]
+
+    def latent(self, x: Tensor) -> Tensor:
+        """The posterior mean, or what stands in its place, of inputs as a batch carries them."""
+        return self.network.mean(self.network.encoder(self.network.backbone(x)))
+
+
 class Method(nn.Module):
     """Base of all methods. Everything that training changes is a parameter or a buffer: the state dict is complete."""
 
@@ -83,6 +95,7 @@ class Method(nn.Module):
     needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
     vae_learns: ClassVar[Literal["with labels", "without labels"] | None] = None  # where it has a `vae`, and how
     evaluation_batch: int = 2048  # inputs that `logits` is given at a time
+    no_slope: str | None = None  # why a derivative of the logits says nothing, in a sentence; None: it does
 
     def phases(self) -> Iterator[Phase]:
         """What to run, in order. Code between two phases may read buffers that the phase before has filled."""
@@ -94,6 +107,10 @@ class Method(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Class scores (batch, class) for inputs as a batch carries them. Deterministic."""
         raise NotImplementedError
+
+    def bottleneck(self) -> Bottleneck | None:
+        """The latent that `logits` goes through; None where there is none."""
+        return None
 
 
 class WeightedConfig(Config):
@@ -135,6 +152,9 @@ class NetworkMethod(WeightedMethod):
 
     def logits(self, x: Tensor) -> Tensor:
         return self.network(x)
+
+    def bottleneck(self) -> Bottleneck:
+        return Bottleneck(self.network, self.network.classifier)
 
     @contextmanager
     def settled(self) -> Iterator[None]:

@@ -18,7 +18,16 @@ from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
 from sitar.errors import ConfigError
 from sitar.functional.losses import cross_entropy, gaussian_kl, reconstruction, reparameterise
 from sitar.functional.neighbours import class_votes
-from sitar.methods.base import FitPhase, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod, build_vae
+from sitar.methods.base import (
+    Bottleneck,
+    FitPhase,
+    GradientPhase,
+    Objective,
+    Phase,
+    WeightedConfig,
+    WeightedMethod,
+    build_vae,
+)
 from sitar.models import Classifier
 from sitar.registry import METHODS
 
@@ -56,6 +65,7 @@ class ChromaVAE(WeightedMethod):
         self.vae = build_vae(model, task)
         self.shortcut = Classifier(config.shortcut_dim, task.num_classes, model.hidden, model.activation)
         if config.head == "knn":
+            self.no_slope = "This method counts neighbours (k-NN), and a count has no slope."
             self.register_buffer("core", torch.zeros(task.num_train, core_dim))
             self.register_buffer("label", torch.zeros(task.num_train, dtype=torch.long))
         elif config.head == "logistic":
@@ -96,7 +106,13 @@ class ChromaVAE(WeightedMethod):
         return self.shortcut(self.vae.encode(x)[0][:, : self.config.shortcut_dim])
 
     def logits(self, x: Tensor) -> Tensor:
+        return self.core_logits(self.core_of(x))
+
+    def bottleneck(self) -> Bottleneck:
+        return Bottleneck(self.vae, lambda z: self.core_logits(z[:, self.config.shortcut_dim :]))
+
+    def core_logits(self, core: Tensor) -> Tensor:
         if self.config.head != "knn":
-            return self.head(self.core_of(x))
-        votes = class_votes(self.core_of(x), self.core, self.label, self.num_classes, self.config.neighbours)
+            return self.head(core)
+        votes = class_votes(core, self.core, self.label, self.num_classes, self.config.neighbours)
         return ((votes + 1) / (self.config.neighbours + self.num_classes)).log()

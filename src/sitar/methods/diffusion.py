@@ -51,6 +51,7 @@ class DiffusionConfig(Config):
 class Diffusion(Method):
     Config = DiffusionConfig
     evaluation_batch = 512  # scoring is slow, and progress is shown once a batch
+    no_slope = "A diffusion classifier compares errors of denoising, which are not differentiated here."
     alphas_cumprod: Tensor
     scoring_t: Tensor
     scoring_noise: Tensor

@@ -16,7 +16,15 @@ from torch import Tensor
 from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch
 from sitar.functional.losses import cross_entropy
-from sitar.methods.base import GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod, build_network
+from sitar.methods.base import (
+    Bottleneck,
+    GradientPhase,
+    Objective,
+    Phase,
+    WeightedConfig,
+    WeightedMethod,
+    build_network,
+)
 from sitar.registry import METHODS
 
 logger = logging.getLogger(__name__)
@@ -69,6 +77,9 @@ class JTT(WeightedMethod):
 
     def logits(self, x: Tensor) -> Tensor:
         return self.second(x)
+
+    def bottleneck(self) -> Bottleneck:
+        return Bottleneck(self.second, self.second.classifier)
 
 
 def _say(errors: int, samples: int) -> None:

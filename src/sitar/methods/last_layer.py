@@ -36,10 +36,14 @@ class LastLayerMethod(NetworkMethod):
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         return {"loss": cross_entropy(self.logits(batch.x), batch.y, self.class_weight)}
 
-    def refit(self, split: TrainSplit) -> None:
+    def held_out_features(self, split: TrainSplit) -> tuple[Tensor, Tensor]:
+        """What the last layer sees of the samples that were held out, and their places in `split`."""
         index = self.held_out.nonzero().squeeze(1)
         held_out = split.x[index.to(split.x.device)]
-        features = in_batches(self.network.features, held_out, split.y.device, self.evaluation_batch)
+        return in_batches(self.network.features, held_out, split.y.device, self.evaluation_batch), index
+
+    def refit(self, split: TrainSplit) -> None:
+        features, index = self.held_out_features(split)
         weight, bias = self.fit(features, index, split)
         with torch.no_grad():
             self.network.last_layer.weight.copy_(weight)

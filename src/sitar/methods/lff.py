@@ -16,7 +16,15 @@ from torch import Tensor
 from sitar.config import ModelConfig
 from sitar.data.base import Task, TrainBatch
 from sitar.functional.losses import sample_cross_entropy, weighted_mean
-from sitar.methods.base import GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod, build_network
+from sitar.methods.base import (
+    Bottleneck,
+    GradientPhase,
+    Objective,
+    Phase,
+    WeightedConfig,
+    WeightedMethod,
+    build_network,
+)
 from sitar.registry import METHODS
 
 EPS = 1e-8
@@ -78,3 +86,6 @@ class LfF(WeightedMethod):
 
     def logits(self, x: Tensor) -> Tensor:
         return self.debiased(x)
+
+    def bottleneck(self) -> Bottleneck:
+        return Bottleneck(self.debiased, self.debiased.classifier)

@@ -27,6 +27,7 @@ from sitar.functional.losses import (
 )
 from sitar.functional.noise import Distribution, Noise, axis_noise, direction_noise, noise_rows, swap_noise
 from sitar.methods.base import (
+    Bottleneck,
     GradientPhase,
     Objective,
     Phase,
@@ -193,3 +194,6 @@ class SITAR(WeightedMethod):
         """f(mu): the posterior mean, no noise."""
         mu, _ = self.vae.encode(x)
         return self.classifier(mu)
+
+    def bottleneck(self) -> Bottleneck:
+        return Bottleneck(self.vae, self.classifier)

@@ -16,7 +16,7 @@ from sitar.config import Config, ModelConfig
 from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import gaussian_kl, reconstruction, reparameterise
-from sitar.methods.base import FitPhase, GradientPhase, Method, Objective, Phase, build_vae
+from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase, build_vae
 from sitar.registry import METHODS
 
 
@@ -71,3 +71,6 @@ class BetaVAE(Method):
 
     def logits(self, x: Tensor) -> Tensor:
         return self.head(self.vae.encode(x)[0])
+
+    def bottleneck(self) -> Bottleneck:
+        return Bottleneck(self.vae, self.head)

@@ -14,7 +14,7 @@ from sitar.records import EXPLAIN_VERSION, RunFolder
 
 def read_explain(folder: RunFolder) -> dict[str, Any]:
     """explain.json of a run that was explained."""
-    file = folder.artifacts / "explain.json"
+    file = folder.explain_file
     try:
         explain = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -14,9 +13,10 @@ from numpy.typing import NDArray
 
 from sitar.errors import RunError
 from sitar.records import RunFolder
+from sitar.reporting.embed import heated, rgb
 from sitar.reporting.explained import name_of, read_part
 from sitar.reporting.figures import BLUE, GREY, INK, ORANGE
-from sitar.reporting.tiles import GAP, fractions, rgb, short, tile
+from sitar.reporting.tiles import GAP, fractions, short, tile
 
 MOST = 8  # images that are shown
 TILE = 1.0  # inches of an image
@@ -25,7 +25,6 @@ WORDS = 30  # letters of a preset's name that have room
 BARS = 1.9  # of the panel of shares
 HEAD, FOOT = 0.4, 0.6
 COLORS = (ORANGE, BLUE, GREY, INK)  # one a preset
-MAP = colormaps["inferno"]  # its lightness grows all the way: also read without colours
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def _maps(plot: Axes, heats: Sequence[Heat], common: Sequence[int]) -> None:
         tile(plot, rgb(first.images[at]), 0, column)
         for row, heat in enumerate(heats, 1):
             at = int(np.flatnonzero(heat.index == index)[0])
-            tile(plot, _glow(heat.images[at], heat.maps[at]), row, column)
+            tile(plot, rgb(heated(heat.images[at], heat.maps[at])), row, column)
             if heat.box is not None:
                 plot.add_patch(_box(heat.box, row, column))
             if heat.predicted[at] != heat.labels[at]:
@@ -95,15 +94,9 @@ def _maps(plot: Axes, heats: Sequence[Heat], common: Sequence[int]) -> None:
     plot.set_xticks([j + 0.5 for j in range(len(common))], classes)
     plot.tick_params(length=0, labelsize=8.5)
     plot.spines[:].set_visible(False)
-    plot.set_title("Where each run looks (bright)", fontsize=11, loc="left")
+    plot.set_title("Where each run looks (orange)", fontsize=11, loc="left")
     boxed = "dashed: the box;  " if any(heat.box is not None for heat in heats) else ""
     plot.set_xlabel(f"{boxed}×: predicted wrong", fontsize=8.5, color=GREY, loc="left")
-
-
-def _glow(image: NDArray[np.uint8], heat: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """The image in grey under its map."""
-    grey = rgb(image).mean(2, keepdims=True) / 255
-    return (255 * (0.45 * grey + 0.55 * MAP(heat)[..., :3])).astype(np.uint8)
 
 
 def _box(box: Sequence[float], row: int, column: int) -> Rectangle:

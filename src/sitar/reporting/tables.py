@@ -85,6 +85,7 @@ class Row:
     label: str
     seeds: list[int]
     results: list[dict[str, Any]]
+    folders: list[RunFolder]
 
     @property
     def needs_groups(self) -> bool:
@@ -103,7 +104,7 @@ class Row:
 
 def group_runs(folders: Sequence[RunFolder]) -> list[Row]:
     """Finished runs, those that differ only in the seed together, labelled by preset and by what else differs."""
-    together: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    together: dict[str, list[tuple[dict[str, Any], dict[str, Any], RunFolder]]] = {}
     seen: dict[tuple[str, int], RunFolder] = {}
     for folder in folders:
         config, result = folder.read_config(), folder.result()
@@ -113,16 +114,17 @@ def group_runs(folders: Sequence[RunFolder]) -> list[Row]:
             raise RunError(
                 f"{str(folder.path)!r} and {str(twin.path)!r} are the same run (settings and seed). Give one of them."
             )
-        together.setdefault(key, []).append((config, result))
-    configs = [_flat(runs[0][0]) for runs in together.values()]
+        together.setdefault(key, []).append((config, result, folder))
+    configs = [flat(runs[0][0]) for runs in together.values()]
     rows = []
     for config, runs in zip(configs, together.values(), strict=True):
         rivals = [other for other in configs if other["preset"] == config["preset"] and other is not config]
         varying = sorted({key for other in rivals for key in config.keys() | other.keys()
                           if key != "seed" and config.get(key) != other.get(key)})  # fmt: skip
         label = " ".join([config["preset"], *(f"{key}={config.get(key)}" for key in varying)])
-        ordered = sorted((result for _, result in runs), key=lambda result: result["seed"])
-        rows.append(Row(label, [result["seed"] for result in ordered], ordered))
+        ordered = sorted(runs, key=lambda run: run[1]["seed"])
+        results = [result for _, result, _ in ordered]
+        rows.append(Row(label, [result["seed"] for result in results], results, [folder for *_, folder in ordered]))
     return rows
 
 
@@ -150,11 +152,12 @@ def _mean_and_std(summary: Mapping[str, Any]) -> str:
     return text if summary["std"] is None else f"{text} ± {100 * summary['std']:.1f}"
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their full name, such as method.alpha."""
+    found: dict[str, Any] = {}
     for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
 
 
 def theory_table(theory: Mapping[str, Any]) -> Table:
@@ -171,6 +174,59 @@ def theory_table(theory: Mapping[str, Any]) -> Table:
     note = f"Means over {theory['samples']} samples of {theory['split']}; without noise {theory['clean']:.6f}. "
     note += "* is the run's alpha. The share of consistency includes lambda; the remainder is a mean of moduli."
     return Table(title, columns, rows, note)
+
+
+def explain_table(explanations: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a run: how much of its sensitivity lies on the axis that tracks the label most, and where it looks."""
+    columns = ["run", "own axis", "v", "share", "axis of the ruler", "v", "share", "Grad-CAM in the box"]
+    rows = []
+    for found in explanations:
+        look = percent((found["gradcam"] or {}).get("mass_in_box"))
+        rows.append([_name(found), *_suspect(found["sensitivity"]), *_suspect(found["through"]), look])
+    note = (
+        "The axis that tracks the label most (v: |correlation|), and its share of the summed sensitivity of all axes, "
+    )
+    note += "in percent: of the run's own latent, and of the VAE that is the ruler. A dash where there is none."
+    return Table("What the models use", columns, rows, note)
+
+
+def through_tables(explanations: Sequence[Mapping[str, Any]], most: int = 10) -> list[Table]:
+    """One table a ruler, a row an axis of it: how much each model that it measures reacts to that axis."""
+    together: dict[str, list[Mapping[str, Any]]] = {}
+    for found in explanations:
+        if found["through"] is not None:
+            together.setdefault(found["through"]["run"], []).append(found)
+    return [_through_table(measured, most) for measured in together.values()]
+
+
+def _through_table(measured: Sequence[Mapping[str, Any]], most: int) -> Table:
+    ruler = measured[0]["through"]
+    rows = []
+    for i in sorted(range(len(ruler["axes"])), key=lambda i: -ruler["v"][i])[:most]:
+        values = [f"{found['through']['values'][i]:.3g}" for found in measured]
+        rows.append([str(ruler["axes"][i]), f"{ruler['v'][i]:.2f}", *values])
+    note = (
+        f"Mean change of the logits a standard deviation of the axis, at {ruler['n']:,} held-out samples, decoded by "
+    )
+    note += f"the VAE in {ruler['run']}."
+    if len(ruler["axes"]) > most:
+        note += f" {len(ruler['axes']) - most} more axes in explain.json."
+    columns = ["axis", "v", *map(_name, measured)]
+    return Table(f"On the axes of {ruler['preset']}, seed {ruler['seed']}", columns, rows, note)
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return f"{found['preset']}, seed {found['seed']}"
+
+
+def _suspect(part: Mapping[str, Any] | None) -> list[str]:
+    """The axis with the largest v, that v, and the axis's share of all sensitivity."""
+    if part is None:
+        return ["–", "–", "–"]
+    place = max(range(len(part["axes"])), key=lambda i: part["v"][i])
+    total = sum(part["values"])
+    share = percent(part["values"][place] / total if total else None)
+    return [str(part["axes"][place]), f"{part['v'][place]:.2f}", share]
 
 
 def audit_table(audit: Mapping[str, Any], most: int = 10) -> Table:

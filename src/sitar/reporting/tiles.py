@@ -9,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from sitar.reporting.embed import rgb
+
 GAP = 0.06  # between images, of their width
 WORD = 16  # letters of a class's name that have room
 
@@ -36,15 +38,6 @@ def fractions(size: tuple[float, float, float, float], figure: Figure) -> tuple[
     left, top, width, height = size
     whole_width, whole_height = figure.get_size_inches()
     return left / whole_width, 1 - (top + height) / whole_height, width / whole_width, height / whole_height
-
-
-def rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(height, width, 3): one channel is grey, two are red and green, of more the first three are shown."""
-    if len(image) == 1:
-        image = image.repeat(3, axis=0)
-    if len(image) == 2:
-        image = np.concatenate([image, np.zeros_like(image[:1])])
-    return image[:3].transpose(1, 2, 0)
 
 
 def short(word: str, most: int = WORD) -> str:

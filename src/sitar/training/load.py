@@ -62,6 +62,10 @@ class TrainedModel:
             x = self.encoder(x)
         return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
 
+    def differentiable(self, x: Tensor) -> Tensor:
+        """Class scores of inputs as a batch carries them, through a frozen encoder too, with a gradient by `x`."""
+        return self.method.logits(x if self.encoder is None else self.encoder.network(x))
+
     def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:
         """Class probabilities (n, class)."""
         return softmax(self.logits(x))

@@ -6,7 +6,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def train(
     overrides = list(overrides)
     config = load_config(preset, overrides, seed)
     folder = RunFolder(Path(out) if out is not None else default_folder(config, overrides))
-    return train_config(config, folder, device=device, resume=resume, progress=progress)
+    return train_config(config, folder, device=device, resume=resume, progress=progress, overrides=overrides)
 
 
 def default_folder(config: RunConfig, overrides: Iterable[str]) -> Path:
@@ -59,9 +60,15 @@ def default_folder(config: RunConfig, overrides: Iterable[str]) -> Path:
 
 
 def train_config(
-    config: RunConfig, folder: RunFolder, *, device: str = "auto", resume: bool = False, progress: bool = True
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    device: str = "auto",
+    resume: bool = False,
+    progress: bool = True,
+    overrides: Iterable[str] = (),
 ) -> RunFolder:
-    """Train a complete configuration in `folder`."""
+    """Train a complete configuration in `folder`. `overrides` are for the record only: they led to it."""
     place = resolve_device(device)
     resuming = resume and folder.config_file.is_file()
     if resuming:
@@ -85,14 +92,20 @@ def train_config(
         if not resuming:
             folder.create(config.to_dict())
         with folder.lock(), report:
-            _write_environment(folder, config, data, place)
+            _write_environment(folder, config, data, place, command(config, overrides))
             if encoder is not None and not folder.encoder_file.exists():
                 save_weights(folder.encoder_file, encoder.network.state_dict())
             loop.run(state)
             save_weights(folder.model_file, method.state_dict())
             splits, predictions = evaluate_method(method, data, place, report)
-            _finish(folder, config, loop, splits, predictions)
+            _finish(folder, config, loop, data.classes, splits, predictions)
     return folder
+
+
+def command(config: RunConfig, overrides: Iterable[str]) -> str:
+    """What makes this run again."""
+    settings = [word for setting in overrides for word in ("--set", setting)]
+    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings])
 
 
 def _check_inputs(config: RunConfig, data: Data) -> None:
@@ -111,6 +124,7 @@ def _finish(
     folder: RunFolder,
     config: RunConfig,
     loop: Loop,
+    classes: Sequence[str],
     splits: dict[str, dict[str, Any]],
     predictions: dict[str, np.ndarray],
 ) -> None:
@@ -126,6 +140,7 @@ def _finish(
             "selection": config.train.selection,
             "selected_epoch": loop.selected_epoch,
             "seconds": round(loop.elapsed(), 3),
+            "classes": list(classes),
             "splits": splits,
         }
     )
@@ -162,9 +177,9 @@ def _check_same(config: RunConfig, folder: RunFolder) -> None:
         )
 
 
-def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device: torch.device) -> None:
+def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device: torch.device, command: str) -> None:
     """Who ran this where; a resumed run keeps its first entry and adds one a resume."""
-    now = {**describe_environment(device), "seed": config.seed, "data_checksum": data.checksum}
+    now = {**describe_environment(device), "command": command, "seed": config.seed, "data_checksum": data.checksum}
     if folder.environment_file.exists():
         first = _read_environment(folder)
         if first["data_checksum"] != data.checksum:

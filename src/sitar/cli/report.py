@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sitar.cli.output import Json, print_json
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; those that cannot be used are named in the report.")],
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "",
+    as_json: Json = False,
+) -> None:
+    """One HTML file about some runs, to look at and to send on: it opens without a network."""
+    from sitar.reporting.report import write_report
+
+    started = time.perf_counter()
+    write_report(runs, out, title)
+    size = out.stat().st_size
+    if as_json:
+        print_json({"report": str(out), "bytes": size})
+        return
+    typer.echo(f"Report: {out}   {size / 1e6:.1f} MB   Time: {time.perf_counter() - started:.1f} s")

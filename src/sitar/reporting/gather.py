@@ -1,0 +1,149 @@
+"""Runs for a report, read from their folders: those on the same data together, and why others are left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sitar.errors import RunError
+from sitar.records import RunFolder
+from sitar.reporting.tables import TEST_SPLITS, Row, group_runs
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run and what was left beside its result. `explain` and `audit` are None where nobody made them."""
+
+    folder: RunFolder
+    row: int  # its place among the rows of its comparison
+    label: str
+    config: dict[str, Any]
+    result: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    environment: dict[str, Any]
+    explain: dict[str, Any] | None
+    audit: dict[str, Any] | None
+
+    @cached_property
+    def classes(self) -> list[str]:
+        names = self.result.get("classes")
+        return names or [f"class {i}" for i in range(self.logits(next(iter(self.result["splits"]))).shape[1])]
+
+    def logits(self, split: str) -> NDArray[np.float32]:
+        return self._predictions.get(f"{split}/logits", np.zeros((0, 2), np.float32))
+
+    def labels(self, split: str) -> NDArray[np.int64]:
+        return self._predictions.get(f"{split}/y", np.zeros(0, np.int64))
+
+    def is_right(self, split: str) -> NDArray[np.bool_]:
+        """Of every sample of a split."""
+        return self.logits(split).argmax(1) == self.labels(split)
+
+    @cached_property
+    def _predictions(self) -> dict[str, NDArray[Any]]:
+        return _arrays(self.folder.predictions_file)
+
+    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """The arrays of an artifact; empty where there is none."""
+        return _arrays(self.folder.artifacts / f"{name}.npz")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs on the same data. A row is runs that differ in the seed alone."""
+
+    dataset: str
+    rows: list[Row]
+    runs: list[Run]
+
+    @property
+    def splits(self) -> list[str]:
+        """Test splits that a run has, the one that decides last; `val` where there is none."""
+        found = [s for s in TEST_SPLITS if any(s in run.result["splits"] for run in self.runs)]
+        return found or ["val"]
+
+    @property
+    def main_split(self) -> str:
+        """What the words are about: unseen conditions where the data has them."""
+        return next((s for s in ("ood_test", "test", "id_test") if s in self.splits), "val")
+
+    @property
+    def classes(self) -> list[str]:
+        return self.runs[0].classes
+
+
+def gather(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str]]]:
+    """Comparisons, one for each data, and (path, reason) of what is left out."""
+    sorted_out: dict[str, list[RunFolder]] = {}
+    left_out: list[tuple[str, str]] = []
+    seen: dict[str, Path] = {}
+    for path in paths:
+        folder = RunFolder(path)
+        try:
+            config = folder.read_config()
+            folder.result()
+            environment = _json(folder.environment_file) or {}
+        except RunError as error:
+            left_out.append((str(path), str(error)))
+            continue
+        twin = seen.setdefault(json.dumps(config, sort_keys=True), path)
+        if twin != path:
+            left_out.append((str(path), f"It is the same run as {str(twin)!r}, settings and seed."))
+            continue
+        data = {key: value for key, value in config["data"].items() if key != "root"}  # where it lies does not matter
+        key = json.dumps([data, environment.get("data_checksum")], sort_keys=True)
+        sorted_out.setdefault(key, []).append(folder)
+    if not sorted_out:
+        raise RunError("No finished run to report on. " + " ".join(reason for _, reason in left_out))
+    return [_comparison(folders) for folders in sorted_out.values()], left_out
+
+
+def _comparison(folders: list[RunFolder]) -> Comparison:
+    rows = _shorter(group_runs(folders))
+    runs = [
+        _run(folder, place, row.label if len(row.seeds) == 1 else f"{row.label}, seed {seed}")
+        for place, row in enumerate(rows)
+        for folder, seed in zip(row.folders, row.seeds, strict=True)
+    ]
+    return Comparison(runs[0].result["dataset"], rows, runs)
+
+
+def _shorter(rows: list[Row]) -> list[Row]:
+    """Labels without the folder of the preset, where all have the same and they stay apart."""
+    short = [row.label.partition("/")[2] for row in rows]
+    one = len({row.label.partition("/")[0] for row in rows}) == 1
+    if not one or len(set(short)) < len(rows) or not all(short):
+        return rows
+    return [replace(row, label=label) for row, label in zip(rows, short, strict=True)]
+
+
+def _run(folder: RunFolder, row: int, label: str) -> Run:
+    return Run(
+        folder, row, label, folder.read_config(), folder.result(), folder.metrics(),
+        _json(folder.environment_file) or {}, _json(folder.explain_file),
+        _json(folder.audit / "audit.json"),
+    )  # fmt: skip
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    """None where there is no such file, or one that cannot be read."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _arrays(file: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, EOFError):
+        return {}

@@ -1,0 +1,490 @@
+"""What `sitar explain` finds in finished runs, of every method."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sitar.audit import explain, gradcam, ruler, sensitivity, traversals, wrong
+from sitar.audit.explain import examine, explain_runs
+from sitar.audit.pictures import to_uint8
+from sitar.audit.ruler import Rulers
+from sitar.data.base import Data, EvalSplit
+from sitar.errors import RunError, SitarError
+from sitar.models import VAE
+from sitar.records import EXPLAIN_VERSION, RunFolder
+from sitar.registry import METHODS
+from sitar.reporting.tables import explain_table, through_tables
+from sitar.training.load import load
+
+from . import toys
+from .conftest import TINY_DATA, TINY_MODEL, fresh, hashes, predictions, run, settings, toy
+
+PARTS = ("traversals", "sensitivity", "through", "gradcam", "wrong")
+KEYS = ["version", "preset", "seed", "split_of_axes", *PARTS, "reasons"]
+AXES, STEPS, SHAPE = TINY_MODEL["latent_dim"], 11, (3, 14, 14)
+WITHOUT_SLOPE = {"diffusion", "chroma_vae"}  # with the latter's own head, k-NN
+SMALL = {**TINY_DATA, "eval_size": 60}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
+    """Tiny runs by their options, each made once."""
+    made: dict[str, RunFolder] = {}
+
+    def of(method: str = "sitar", **options: Any) -> RunFolder:
+        key = json.dumps([method, options])
+        if key not in made:
+            options = {"train": {"epochs": 1, "batch_size": 64}, "data": SMALL, **options}
+            made[key] = run(settings(method, **options), tmp_path_factory.mktemp("explain") / "run")
+        return made[key]
+
+    return of
+
+
+def explained(*folders: RunFolder, **options: Any) -> list[dict[str, Any]]:
+    return list(explain_runs(folders, device="cpu", **options))
+
+
+def of(folder: RunFolder, candidates: Sequence[RunFolder] = (), **options: Any) -> dict[str, Any]:
+    """Without a file being written."""
+    return examine(load(folder, "cpu"), Rulers(candidates, None, "cpu"), **options)[0]
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_has_values_or_reasons(name: str, runs: Callable[..., RunFolder]) -> None:
+    folder, vae = runs(name), runs("vae")
+    (found,) = explained(folder, axes=vae, box=(0.25, 0.25, 0.75, 0.75))
+    assert found == json.loads(folder.explain_file.read_text())
+    assert list(found) == KEYS
+    assert (found["version"], found["split_of_axes"]) == (EXPLAIN_VERSION, "val")
+    assert set(found["reasons"]) == {part for part in PARTS if found[part] is None}
+    assert all(reason[0].isupper() and reason.endswith(".") for reason in found["reasons"].values())
+    sloped = name not in WITHOUT_SLOPE
+    assert [found[part] is not None for part in PARTS] == [
+        METHODS.get(name).vae_learns is not None, sloped, sloped, sloped, True
+    ]  # fmt: skip
+    if sloped:
+        check_axes(found["sensitivity"], AXES)
+        check_axes(found["through"], AXES)
+        assert (found["through"]["run"], found["through"]["seed"]) == (str(vae.path), 0)
+        assert len(found["sensitivity"]["signed"]) == AXES
+        assert 0 < found["gradcam"]["mass_in_box"] < 1
+    files = {"explain.json", *(f"{part}.npz" for part in ("traversals", "gradcam", "wrong") if found[part])}
+    assert {file.name for file in folder.artifacts.iterdir()} == files
+    check_arrays(folder, found)
+    (row,) = explain_table([found]).rows
+    assert ("–" in row) != sloped
+    assert len(through_tables([found])) == sloped
+
+
+def check_axes(part: dict[str, Any], axes: int) -> None:
+    assert part["axes"] == list(range(axes))
+    assert part["n"] == 60
+    assert len(part["values"]) == len(part["v"]) == axes
+    assert all(value >= 0 for value in part["values"])
+    assert max(part["values"]) > 0
+    assert all(0 <= v <= 1 for v in part["v"])
+
+
+def check_arrays(folder: RunFolder, found: dict[str, Any]) -> None:
+    """Shapes and types that reports rely on."""
+    if found["traversals"] is not None:
+        with np.load(folder.traversals_file) as arrays:
+            starts, axes = (len(found["traversals"][key]) for key in ("starts", "axes"))
+            check(arrays["images"], np.uint8, (starts, axes, STEPS, *SHAPE))
+            check(arrays["probabilities"], np.float32, (starts, axes, STEPS, 2))
+            np.testing.assert_allclose(arrays["probabilities"].sum(-1), 1, atol=1e-5)
+    if found["gradcam"] is not None:
+        with np.load(folder.gradcam_file) as arrays:
+            check(arrays["images"], np.uint8, (12, *SHAPE))
+            check(arrays["maps"], np.float32, (12, *SHAPE[1:]))
+            for name in ("labels", "predicted", "index"):
+                check(arrays[name], np.int64, (12,))
+            assert 0 <= arrays["maps"].min() <= arrays["maps"].max() <= 1
+    with np.load(folder.wrong_file) as arrays:
+        assert set(arrays) == {f"{split}/{what}" for split in found["wrong"]["splits"] for what in ("index", "images")}
+        for split in found["wrong"]["splits"]:
+            check(arrays[f"{split}/index"], np.int64, arrays[f"{split}/index"].shape)
+            check(arrays[f"{split}/images"], np.uint8, (len(arrays[f"{split}/index"]), *SHAPE))
+
+
+def check(array: np.ndarray, dtype: type, shape: tuple[int, ...]) -> None:
+    assert (array.dtype, array.shape) == (dtype, shape)
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_logits_go_through_the_latent(name: str, tiny_data: Data) -> None:
+    method = fresh(settings(name), tiny_data).eval()
+    bottleneck = method.bottleneck()
+    x = tiny_data.train.x[:30].float() / 255
+    assert (bottleneck is None) == (name == "diffusion")
+    if bottleneck is not None:
+        with torch.no_grad():
+            torch.testing.assert_close(bottleneck.classify(bottleneck.latent(x)), method.logits(x))
+        assert isinstance(bottleneck.network, VAE) == (method.vae_learns is not None)
+
+
+def differences(f: Callable[[Tensor], Tensor], mu: Tensor) -> Tensor:
+    """Mean length of central differences along each axis, times its deviation."""
+    values = []
+    for axis in range(mu.shape[1]):
+        step = torch.zeros(mu.shape[1])
+        step[axis] = 1e-2
+        with torch.no_grad():
+            values.append(((f(mu + step) - f(mu - step)) / 2e-2).norm(dim=1).mean())
+    return torch.stack(values) * mu.std(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "network"), [("sitar", "vae"), ("vae", "vae"), ("erm", "network"), ("lff", "debiased")]
+)
+def test_sensitivity_is_of_the_latent_that_is_used(name: str, network: str, runs: Callable[..., RunFolder]) -> None:
+    model = load(runs(name), "cpu")
+    found = sensitivity.sensitivity(model)
+    split = model.data.evaluation["val"]
+    net = getattr(model.method, network)
+    with torch.no_grad():
+        mu = net.mean(net.encoder(split.x.float() / 255))
+    classify = net.classifier if network != "vae" else model.method.bottleneck().classify  # type: ignore[union-attr]
+    torch.testing.assert_close(torch.tensor(found["values"]), differences(classify, mu), rtol=2e-3, atol=1e-6)
+    expected = [abs(np.corrcoef(axis, split.y)[0, 1]) for axis in mu.T.numpy()]
+    np.testing.assert_allclose(found["v"], expected, atol=1e-4)
+
+
+def test_signs_of_two_classes(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs(), "cpu")
+    weight = torch.tensor([[1.0, 0.0, 2.0, 0.0], [0.0, 0.0, 5.0, -1.0]])
+    model.method.classifier = torch.nn.Linear(4, 2, bias=False)
+    model.method.classifier.weight.data = weight
+    found = sensitivity.sensitivity(model)
+    with torch.no_grad():
+        deviation = model.method.vae.encode(model.data.evaluation["val"].x / 255)[0].std(0)
+    torch.testing.assert_close(torch.tensor(found["signed"]), torch.tensor([-1.0, 0, 3, -1]) * deviation)
+    torch.testing.assert_close(torch.tensor(found["values"]), weight.norm(dim=0) * deviation)
+
+
+@pytest.mark.parametrize("head", ["logistic", "mlp"])
+def test_chroma_vaes_head_uses_its_part_of_the_latent(head: str, runs: Callable[..., RunFolder]) -> None:
+    found = of(runs("chroma_vae", head=head))
+    assert found["sensitivity"]["values"][:2] == [0, 0]
+    assert min(found["sensitivity"]["values"][2:]) > 0
+
+
+@pytest.mark.parametrize("name", ["erm", "sitar"])
+def test_the_ruler_moves_the_image(name: str, runs: Callable[..., RunFolder]) -> None:
+    """Both models on the axes of a third run's VAE, against finite differences of the logits of decoded images."""
+    model, vae = load(runs(name), "cpu"), load(runs("vae"), "cpu").method.vae
+    found = of(runs(name), [runs("vae")])["through"]
+    with torch.no_grad():
+        mu = vae.encode(model.data.evaluation["val"].x / 255)[0]
+    expected = differences(lambda z: model.method.logits(vae.decode(z)), mu)
+    torch.testing.assert_close(torch.tensor(found["values"]), expected, rtol=2e-2, atol=1e-5)
+    assert found["v"] == of(runs("vae"))["sensitivity"]["v"]
+
+
+def test_the_first_run_with_a_vae_is_the_ruler(runs: Callable[..., RunFolder]) -> None:
+    folders = [runs("erm"), runs("sitar"), runs("vae")]
+    found = explained(*folders)
+    assert {one["through"]["run"] for one in found} == {str(folders[1].path)}
+    (table,) = through_tables(found)
+    assert len(table.columns) == 5
+    assert [float(row[1]) for row in table.rows] == sorted((float(row[1]) for row in table.rows), reverse=True)
+    assert len(explain_table(found).rows) == 3
+    assert {one["through"]["run"] for one in explained(*folders, axes=folders[2])} == {str(folders[2].path)}
+
+
+def test_runs_on_other_data_have_rulers_of_their_own(runs: Callable[..., RunFolder]) -> None:
+    """The source is the same, and so is its checksum: the samples are not."""
+    other = {**SMALL, "rho": 0.6}
+    folders = [runs("erm"), runs("vae"), runs("erm", data=other), runs("vae", data=other)]
+    found = explained(*folders)
+    assert [one["through"]["run"] for one in found] == [str(folders[i].path) for i in (1, 1, 3, 3)]
+    assert len(through_tables(found)) == 2
+    named = explained(*folders, axes=folders[1])
+    assert [one["through"] is None for one in named] == [False, False, True, True]
+    assert "other data than the VAE" in named[2]["reasons"]["through"]
+    assert "None of these runs has a VAE" in of(runs("erm"))["reasons"]["through"]
+
+
+def test_traversals_move_one_axis_and_ask_the_classifier(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs(), "cpu")
+    about, arrays = traversals.traversals(model)
+    split = model.data.evaluation["val"]
+    with torch.no_grad():
+        mu = model.method.vae.encode(split.x / 255)[0]
+    v = sensitivity.scores(mu, split.y, 2)
+    assert about["axes"] == v.argsort(descending=True).tolist()
+    assert [start["label"] for start in about["starts"]] == [-1, 0, 1]
+    starts = [mu.mean(0), *(mu[(split.y == c).nonzero()[0, 0]] for c in (0, 1))]
+    for i, axis in enumerate(about["axes"]):
+        deviation, mean = torch.std_mean(mu[:, axis])
+        np.testing.assert_allclose(about["values"][i], mean + deviation * torch.linspace(-2.5, 2.5, STEPS), atol=1e-5)
+        for k, start in enumerate(starts):
+            z = start.repeat(STEPS, 1)
+            z[:, axis] = torch.tensor(about["values"][i])
+            with torch.no_grad():
+                images, probabilities = model.method.vae.decode(z), model.method.classifier(z).softmax(1)
+            np.testing.assert_allclose(arrays["probabilities"][k, i], probabilities, atol=1e-5)
+            difference = arrays["images"][k, i].astype(int) - to_uint8(images).numpy()
+            assert abs(difference).max() <= 1
+
+
+def test_many_axes_many_classes_and_large_images(
+    runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traversals, "MOST_AXES", 2)
+    for part in (traversals, wrong):
+        monkeypatch.setattr(part, "MOST_SIDE", 7)
+    model = load(runs(), "cpu")
+    about, arrays = traversals.traversals(model)
+    assert arrays["images"].shape == (3, 2, STEPS, 3, 7, 7)
+    assert len(about["values"]) == 2
+    _, arrays = wrong.wrong(model)
+    assert arrays["ood_test/images"].shape[1:] == (3, 7, 7)
+
+
+@pytest.mark.usefixtures("_toys")
+def test_eight_classes(tmp_path: Path) -> None:
+    folder = run(toy("sitar", data={"name": "toy_blobs", "classes": 8}, model=TINY_MODEL), tmp_path / "run")
+    found = of(folder)
+    assert [start["label"] for start in found["traversals"]["starts"]] == [-1, 0, 1, 2]
+    assert found["sensitivity"]["signed"] is None
+    assert found["gradcam"]["split"] == "ood_test"
+
+
+def test_pictures_of_gradcam_are_of_the_classes_in_turn(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs("erm"), "cpu")
+    about, arrays = gradcam.gradcam(model)
+    assert about == {
+        "layer": "network.encoder.layers.0", "split": "ood_test", "n": 0, "mass_in_box": None, "box": None
+    }  # fmt: skip
+    assert arrays["labels"].tolist() == [0, 1] * 6
+    split = model.data.evaluation["ood_test"]
+    assert np.array_equal(arrays["images"], split.x[arrays["index"]])
+    stored = predictions(model.folder)["ood_test/logits"].argmax(1)
+    assert np.array_equal(arrays["predicted"], stored[arrays["index"]])
+
+
+def test_the_box_is_the_one_given_or_the_datasets(
+    runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(runs("erm"), "cpu")
+    given, _ = gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))
+    rest, _ = gradcam.gradcam(model, (0.5, 0.0, 1.0, 1.0))
+    assert given["mass_in_box"] + rest["mass_in_box"] == pytest.approx(1, abs=1e-5)
+    monkeypatch.setattr("sitar.data.color_mnist.ColorMNIST.face_box", lambda _: (0.5, 0.0, 1.0, 1.0), raising=False)
+    own, _ = gradcam.gradcam(model)
+    assert own == rest
+    assert gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))[0] == given
+    assert 0 < own["n"] <= 60
+    monkeypatch.setattr(gradcam, "MOST", 10)
+    assert 0 < gradcam.gradcam(model)[0]["n"] <= 10
+
+
+def test_wrong_samples_are_those_of_the_predictions(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs("erm"), "cpu")
+    about, arrays = wrong.wrong(model)
+    assert about == {"splits": ["id_test", "ood_test"], "most": 200}
+    stored = predictions(model.folder)
+    index = arrays["ood_test/index"]
+    mistaken = np.flatnonzero(stored["ood_test/logits"].argmax(1) != stored["ood_test/y"])
+    assert sorted(index) == mistaken.tolist()
+    assert np.array_equal(arrays["ood_test/images"], model.data.evaluation["ood_test"].x[index])
+
+
+def test_two_runs_hold_the_same_wrong_samples(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What both get wrong is in both and in one order; where there are too many, the first of that order stay."""
+    model = load(runs("erm"), "cpu")
+    truth = {name: split.y.numpy() for name, split in model.data.evaluation.items()}
+
+    def held(mistakes: list[int]) -> list[int]:
+        guess = truth["ood_test"].copy()
+        guess[mistakes] = 1 - guess[mistakes]
+        monkeypatch.setattr(wrong, "read_predictions", lambda _: {**truth, "ood_test": guess})
+        return wrong.wrong(model)[1]["ood_test/index"].tolist()
+
+    one, two = held(list(range(40))), held(list(range(20, 60)))
+    assert one != sorted(one)  # a split may be sorted by class
+    assert [i for i in one if i >= 20] == [i for i in two if i < 40]
+    monkeypatch.setattr(wrong, "MOST", 5)
+    assert held(list(range(40))) == one[:5]
+
+
+def test_a_run_without_errors_has_no_wrong_images(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs("erm"), "cpu")
+    stored = predictions(model.folder)
+    sure = {f"{name}/logits": np.eye(2)[stored[f"{name}/y"]] for name in ("id_test", "ood_test")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wrong, "read_predictions", lambda _: {name[:-7]: value.argmax(1) for name, value in sure.items()})
+        _, arrays = wrong.wrong(model)
+    assert arrays["ood_test/images"].shape == (0, *SHAPE)
+    assert arrays["ood_test/images"].dtype == np.uint8
+
+
+ENCODER = {"latent_dim": 4, "hidden": 8, "encoder": "test_resnet", "encoder_weights": "random"}
+
+
+@pytest.mark.usefixtures("_toys")
+class TestFeaturesAndEncoders:
+    @pytest.fixture(autouse=True)
+    def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+
+    @pytest.mark.parametrize("name", ["sitar", "erm"])
+    def test_of_features_there_is_the_sensitivity(self, name: str, tmp_path: Path) -> None:
+        model = {"latent_dim": 4, "hidden": 8}
+        folder = run(toy(name, data={"name": "toy_blobs", "features": True}, model=model), tmp_path / "run")
+        (found,) = explained(folder)
+        assert len(found["sensitivity"]["values"]) == 4
+        assert set(found["reasons"]) == set(PARTS) - {"sensitivity"}
+        assert "features, not images" in found["reasons"]["wrong"]
+        assert [file.name for file in folder.artifacts.iterdir()] == ["explain.json"]
+        with pytest.raises(RunError, match="no VAE that decodes images"):
+            explained(folder, axes=folder)
+
+    @pytest.mark.parametrize("freeze", [True, False])
+    @pytest.mark.parametrize("name", ["sitar", "erm"])
+    def test_behind_an_encoder(self, name: str, freeze: bool, tmp_path: Path) -> None:
+        """Its VAE decodes features, but its logits can be asked through another VAE, and the encoder has maps."""
+        ruled = run(toy("vae", model=TINY_MODEL), tmp_path / "vae")
+        folder = run(toy(name, model={**ENCODER, "freeze_encoder": freeze}), tmp_path / "run")
+        (found,) = explained(folder, axes=ruled, box=(0.0, 0.0, 0.5, 0.5))
+        assert set(found["reasons"]) == {"traversals"}
+        if name == "sitar":
+            assert "Behind an encoder" in found["reasons"]["traversals"]
+        place = "" if freeze else "vae.backbone." if name == "sitar" else "network.backbone."
+        assert found["gradcam"]["layer"] == f"{place}network.layer1.0.conv2"  # behind it a map of 8x8 is one place
+        model, vae = load(folder, "cpu"), load(ruled, "cpu").method.vae
+        with torch.no_grad():
+            mu = vae.encode(model.data.evaluation["val"].x / 255)[0]
+
+        def logits(z: Tensor) -> Tensor:
+            images = vae.decode(z)
+            return model.method.logits(model.encoder.network(images) if freeze else images)
+
+        torch.testing.assert_close(
+            torch.tensor(found["through"]["values"]), differences(logits, mu), rtol=5e-2, atol=1e-5
+        )
+        with pytest.raises(RunError, match="no VAE that decodes images"):
+            explained(folder, axes=folder)
+
+
+def test_data_without_val_has_the_rest(runs: Callable[..., RunFolder]) -> None:
+    irm = {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 60}
+    found = of(runs("sitar", data=irm), [runs("sitar", data=irm)])
+    assert set(found["reasons"]) == {"traversals", "sensitivity", "through"}
+    assert all("no val split" in reason for reason in found["reasons"].values())
+    assert found["gradcam"]["split"] == "ood_test"
+
+
+def test_the_split_of_gradcam(runs: Callable[..., RunFolder]) -> None:
+    model = load(runs("erm"), "cpu")
+    splits = model.data.evaluation
+    for names, expected in ((("val", "test", "ood_test"), "ood_test"), (("val", "test"), "test"), (("val",), "val")):
+        kept = dict.fromkeys(names, splits["val"])
+        model.data = Data(model.data.train, kept, model.data.classes, model.data.checksum)
+        assert gradcam.gradcam(model)[0]["split"] == expected
+    reasons = examine(model, Rulers([], None, "cpu"))[0]["reasons"]
+    assert reasons["wrong"] == "This data has no test split."
+    empty = EvalSplit(splits["val"].x[:0], splits["val"].y[:0])
+    model.data = Data(model.data.train, {"val": empty}, model.data.classes, model.data.checksum)
+    assert set(examine(model, Rulers([], None, "cpu"))[0]["reasons"]) == set(PARTS)
+
+
+def test_it_is_the_same_again_and_old_files_go(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    shutil.copytree(runs("erm").path, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    explained(folder)
+    before = json.loads(folder.explain_file.read_text())
+    folder.traversals_file.write_bytes(b"of an earlier release")
+    (found,) = explained(folder)
+    assert found == before
+    assert not folder.traversals_file.exists()
+
+
+def test_bugs_surface_and_reasons_do_not(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "gradcam", raising(SitarError("A reason.")))
+    assert of(runs("erm"))["reasons"]["gradcam"] == "A reason."
+    monkeypatch.setattr(explain, "gradcam", raising(ValueError("a bug")))
+    with pytest.raises(ValueError, match="a bug"):
+        of(runs("erm"))
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
+
+
+def test_explain_json_goes_before_and_comes_last(
+    runs: Callable[..., RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(runs("erm").path, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    explained(folder)
+    written: list[str] = []
+
+    def note(path: Path, content: bytes) -> None:
+        assert not folder.explain_file.exists()
+        written.append(path.name)
+
+    monkeypatch.setattr(explain, "write_atomic", note)
+    explained(folder)
+    assert written == ["gradcam.npz", "wrong.npz", "explain.json"]
+
+
+def test_what_cannot_be_explained_is_refused_before_anything_is_computed(
+    runs: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "config.yaml").write_bytes(runs("erm").config_file.read_bytes())
+    before = hashes(runs("erm").path)
+    for axes, message in ((None, "not finished"), (runs("jtt"), "not finished")):
+        with pytest.raises(RunError, match=message):
+            explained(runs("erm"), RunFolder(tmp_path / "cut"), axes=axes)
+    with pytest.raises(RunError, match="no VAE that decodes images"):
+        explained(runs("erm"), axes=runs("jtt"))
+    with pytest.raises(RunError, match="not finished"):
+        explained(runs("erm"), axes=RunFolder(tmp_path / "cut"))
+    with pytest.raises(RunError, match="no run folder"):
+        explained(runs("erm"), axes=RunFolder(tmp_path / "nothing"))
+    assert hashes(runs("erm").path) == before
+
+
+@pytest.mark.usefixtures("_toys")
+def test_changed_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run(toy("erm"), tmp_path / "run")
+    monkeypatch.setattr(toys, "CHECKSUM", "other")
+    with pytest.raises(RunError, match="data has changed"):
+        explained(folder)
+    assert not folder.artifacts.exists()
+
+
+def test_damaged_predictions_are_a_reason(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    shutil.copytree(runs("erm").path, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    folder.predictions_file.write_bytes(folder.predictions_file.read_bytes()[:500])
+    assert "cannot be read" in explained(folder)[0]["reasons"]["wrong"]
+
+
+def test_a_ruler_is_loaded_once(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[RunFolder] = []
+
+    class Counted(ruler.TrainedModel):
+        def __init__(self, folder: RunFolder, device: str) -> None:
+            loaded.append(folder)
+            super().__init__(folder, device)
+
+    monkeypatch.setattr(ruler, "TrainedModel", Counted)
+    explained(runs("erm"), runs("jtt"), axes=runs("vae"))
+    assert loaded == [runs("vae")]

@@ -1,0 +1,338 @@
+"""The report: what it reads, what it says, and that it stands whatever it is given."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_runs import make_run
+from PIL import Image
+
+from sitar.errors import RunError
+from sitar.reporting import report as reporting
+from sitar.reporting.charts import line_chart, metric_bars, wilson
+from sitar.reporting.embed import heated, sheet
+from sitar.reporting.gather import gather
+from sitar.reporting.report import write_report
+from sitar.reporting.words import summary
+
+EVIL = "<script>alert(1)</script>"
+
+
+class Reader(HTMLParser):
+    """Text that a person sees, ids, script contents, and addresses that a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.ids: set[str] = set()
+        self.addresses: list[str] = []
+        self.data: dict[str, str] = {}
+        self.scripts = 0
+        self._in: tuple[str, str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {key: value or "" for key, value in attrs}
+        self.ids |= {named["id"]} if "id" in named else set()
+        self.addresses += [named[key] for key in ("src", "href", "action") if key in named]
+        if tag in ("script", "style"):
+            self.scripts += tag == "script"
+            self._in = (tag, named.get("id", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = None if tag in ("script", "style") else self._in
+
+    def handle_data(self, data: str) -> None:
+        if self._in is None:
+            self.words.append(data)
+        elif self._in[1]:
+            self.data[self._in[1]] = data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    return reader
+
+
+def write(tmp_path: Path, *runs: Path) -> Reader:
+    return read(write_report(runs, tmp_path / "report.html"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    place = tmp_path_factory.mktemp("runs")
+    return [
+        make_run(place / "erm", "erm", accuracy=0.5).path,
+        make_run(place / "control", alpha=0.0, accuracy=0.55).path,
+        make_run(place / "sitar", accuracy=0.8).path,
+    ]
+
+
+def test_every_section_is_there_and_nothing_is_fetched(runs: list[Path], tmp_path: Path) -> None:
+    page = write(tmp_path, *runs)
+    sections = ("summary", "accuracy", "groups", "walks", "sensitivity", "wrong", "gradcam", "training", "scores")
+    assert {f"{name}0" for name in sections} <= page.ids
+    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+    assert "http" not in re.sub(r"http-equiv", "", (tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+def test_links_lead_somewhere(runs: list[Path], tmp_path: Path) -> None:
+    page = write(tmp_path, *runs)
+    assert {address[1:] for address in page.addresses if address.startswith("#")} <= page.ids
+
+
+def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: list[Path]) -> None:
+    (comparison,), left_out = gather(runs)
+    words = summary(comparison)
+    bars = {bar.label: bar for bar in metric_bars(comparison, "ood_test", "worst_group")}
+    gain = 100 * (bars["sitar"].value - bars["control"].value)  # type: ignore[operator]
+    assert not left_out
+    assert words[0] == "3 runs on made, 2 classes."
+    assert words[1].startswith(
+        f"On ood_test sitar has the highest worst group accuracy, {100 * bars['sitar'].value:.1f} %"
+    )  # type: ignore[operator]
+    assert (
+        f"Against control, the same VAE without noise, in points of worst group on ood_test: sitar {gain:+.1f}."
+        in words
+    )
+    assert any("in distribution to" in sentence for sentence in words)
+
+
+def test_without_a_control_nothing_is_credited_to_the_noise(runs: list[Path]) -> None:
+    (comparison,), _ = gather([runs[0], runs[2]])
+    assert any(sentence.startswith("No control (alpha and lambda 0)") for sentence in summary(comparison))
+
+
+def test_ranges_that_overlap_are_said_to(tmp_path: Path) -> None:
+    same = [make_run(tmp_path / name, name, accuracy=0.8, explained=False).path for name in ("erm", "jtt")]
+    (comparison,), _ = gather(same)
+    assert any("this does not tell them apart" in sentence for sentence in summary(comparison))
+
+
+def test_a_method_with_group_labels_is_called_an_upper_bound(tmp_path: Path) -> None:
+    page = write(tmp_path, make_run(tmp_path / "dfr", "dfr", explained=False).path)
+    assert "dfr was given group labels of the training samples: an upper bound" in page.text
+
+
+def test_seeds_of_a_setting_are_one_row(tmp_path: Path) -> None:
+    several = [make_run(tmp_path / str(seed), seed=seed, accuracy=0.7, explained=False).path for seed in range(3)]
+    (comparison,), _ = gather(several)
+    (bar,) = metric_bars(comparison, "ood_test", "average")
+    values = [run.result["splits"]["ood_test"]["average"] for run in comparison.runs]
+    assert (bar.low, bar.high) == (min(values), max(values))
+    assert bar.value == pytest.approx(sum(values) / 3)
+    assert [run.label for run in comparison.runs] == [f"sitar, seed {seed}" for seed in range(3)]
+
+
+def test_what_needs_a_model_is_named_with_its_command_where_it_is_missing(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a run", explained=False)
+    page = write(tmp_path, run.path)
+    assert f"sitar explain '{run.path}'" in page.text
+    assert not {"walks0", "wrong0", "gradcam0", "sensitivity0"} & page.ids
+    assert {"accuracy0", "groups0", "training0", "confusion0"} <= page.ids
+
+
+def test_the_reason_is_given_where_no_command_helps(runs: list[Path], tmp_path: Path) -> None:
+    assert (
+        "sliders that walk along latent axes, of erm. A plain network decodes nothing." in write(tmp_path, *runs).text
+    )
+
+
+def test_runs_that_cannot_be_used_are_named_and_the_rest_stands(runs: list[Path], tmp_path: Path) -> None:
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(runs[0], unfinished)
+    (unfinished / "done").unlink()
+    twin = tmp_path / "twin"
+    shutil.copytree(runs[1], twin)
+    (tmp_path / "file.png").write_bytes(b"")
+    page = write(tmp_path, *runs, unfinished, twin, tmp_path / "nothing", tmp_path / "file.png")
+    assert "4 of the given folders are left out." in page.text
+    assert "is not finished" in page.text
+    assert "the same run as" in page.text
+    assert "There is no run folder" in page.text
+    assert "3 runs on made" in page.text
+
+
+def test_no_usable_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="No finished run to report on"):
+        write_report([tmp_path / "nothing"], tmp_path / "report.html")
+
+
+def test_different_data_are_kept_apart_and_said_to_be(runs: list[Path], tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", data={"rho": 0.5}, accuracy=0.9, explained=False)
+    moved = make_run(tmp_path / "moved", "jtt", data={"root": "/elsewhere"}, explained=False)
+    page = write(tmp_path, *runs, other.path, moved.path)
+    assert "These runs are of 2 different data sets" in page.text
+    assert {"data0", "data1"} <= page.ids
+    assert "4 runs on made" in page.text, "where the files lie makes no other data"
+
+
+def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
+    names = (EVIL, "a & b </script><b>")
+    run = make_run(tmp_path / "run", classes=names, accuracy=0.5)
+    plain = write(tmp_path, make_run(tmp_path / "plain", accuracy=0.5).path)
+    page = write(tmp_path, run.path)
+    assert page.scripts == plain.scripts
+    assert EVIL in page.text
+    assert json.loads(page.data["walkdata0"])[0]["classes"] == list(names)
+    assert json.loads(page.data["wrongdata0"])["classes"] == list(names)
+
+
+@pytest.mark.parametrize("name", ["explain.json", "traversals.npz", "wrong.npz", "gradcam.npz"])
+def test_a_damaged_artifact_costs_its_section_only(name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run.artifacts / name).write_bytes(b"{")
+    assert "accuracy0" in write(tmp_path, run.path).ids
+
+
+def test_old_runs_without_class_names_and_command_are_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    result = json.loads(run.result_file.read_text())
+    del result["classes"]
+    run.result_file.write_text(json.dumps(result))
+    run.environment_file.unlink()
+    page = write(tmp_path, run.path)
+    assert "class 0" in page.text
+    assert f"sitar train {run.config_file}" in page.text
+
+
+def test_a_run_without_groups_is_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", explained=False)
+    result = json.loads(run.result_file.read_text())
+    for metrics in result["splits"].values():
+        metrics |= {"groups": {}, "worst_group": None, "intervals": {"average": [0.1, 0.2], "worst_group": None}}
+    run.result_file.write_text(json.dumps(result))
+    page = write(tmp_path, run.path)
+    assert "groups0" not in page.ids
+    assert "average accuracy" in page.text
+
+
+def test_settings_that_differ_stand_side_by_side(runs: list[Path]) -> None:
+    (comparison,), _ = gather(runs)
+    settings = reporting._settings(comparison)
+    assert settings["rows"] == ["erm", "control", "sitar"]
+    assert ("method.alpha", ["–", "0.0", "1.0"]) in settings["lines"]
+    assert not any(key in ("seed", "preset", "data.name") for key, _ in settings["lines"])
+
+
+def test_the_confusion_counts_what_was_said(runs: list[Path]) -> None:
+    (comparison,), _ = gather(runs)
+    run = comparison.runs[0]
+    matrix = reporting._confusion(run, "ood_test")["matrix"]
+    y, said = run.labels("ood_test"), run.logits("ood_test").argmax(1)
+    assert matrix[0][1][0] == int(((y == 0) & (said == 1)).sum())
+    assert matrix[1][1][1] == pytest.approx(float((said[y == 1] == 1).mean()), abs=1e-4)
+
+
+def test_many_classes_are_listed_by_what_is_confused_most(tmp_path: Path) -> None:
+    names = tuple(f"kind {i}" for i in range(100))
+    page = write(tmp_path, make_run(tmp_path / "run", classes=names, samples=2000, accuracy=0.7, explained=False).path)
+    assert "The most frequent of 100 classes:" in page.text
+    assert re.search(r"kind \d+ taken for kind \d+: \d+ of 20", page.text)
+
+
+def test_images_shown_are_wrong_for_one_run_and_right_for_another(runs: list[Path], tmp_path: Path) -> None:
+    data = json.loads(write(tmp_path, *runs).data["wrongdata0"])
+    (comparison,), _ = gather(runs)
+    right = [run.is_right("ood_test") for run in comparison.runs]
+    assert data["items"]
+    for item in data["items"]:
+        assert {bool(answers[item["index"]]) for answers in right} == {True, False}
+        assert [said == item["label"] for said in item["said"]] == [bool(answers[item["index"]]) for answers in right]
+
+
+def test_axes_are_walked_in_the_order_of_v_with_their_own_pictures(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", axes=4)
+    arrays = dict(np.load(run.artifacts / "traversals.npz"))
+    for axis in range(4):
+        arrays["images"][:, axis] = 60 * axis
+        arrays["probabilities"][:, axis] = [0.1 * axis, 1 - 0.1 * axis]
+    np.savez(run.artifacts / "traversals.npz", **arrays)
+    v = json.loads((run.artifacts / "explain.json").read_text())["sensitivity"]["v"]
+    (walk,) = json.loads(write(tmp_path, run.path).data["walkdata0"])
+    assert [axis["axis"] for axis in walk["axes"]] == sorted(range(4), key=lambda axis: -v[axis])
+    picture = pixels(walk["starts"][0]["sheet"]["uri"])
+    for row, axis in enumerate(walk["axes"]):
+        height = walk["starts"][0]["sheet"]["pitch"][0]
+        assert abs(int(picture[row * height + 4, 4, 0]) - 60 * axis["axis"]) <= 2
+        assert walk["starts"][0]["probabilities"][row]["values"][0][0] == pytest.approx(0.1 * axis["axis"])
+
+
+def pixels(uri: str) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))))
+
+
+def test_tiles_of_a_sheet_do_not_shine_into_each_other() -> None:
+    images = np.zeros((2, 3, 1, 10, 13), np.uint8)
+    images[0, 1] = images[1, 2] = 255
+    made = sheet(images)
+    picture, (tall, wide) = pixels(made.uri), made.pitch
+    assert (tall, wide) == (16, 16)
+    for i in range(2):
+        for j in range(3):
+            tile = picture[i * tall : i * tall + 10, j * wide : j * wide + 13]
+            assert np.abs(tile.astype(int) - int(images[i, j, 0, 0, 0])).max() <= 2
+
+
+def test_heat_is_orange() -> None:
+    image = np.full((3, 4, 4), 120, np.uint8)
+    heat = np.zeros((4, 4), np.float32)
+    heat[0, 0] = 1
+    made = heated(image, heat).astype(int)
+    assert made[0, 0, 0] - made[2, 0, 0] > 100
+    assert made[0, 3, 3] == made[2, 3, 3]
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.0, 10), (0.5, 50), (0.93, 200), (1.0, 3)])
+def test_wilsons_interval_is_scipys(share: float, n: int) -> None:
+    from scipy.stats import binomtest
+
+    hits = round(share * n)
+    expected = binomtest(hits, n).proportion_ci(method="wilson")
+    assert wilson(hits / n, n) == pytest.approx((expected.low, expected.high), abs=2e-5)
+
+
+def test_a_curve_runs_from_left_to_right_and_up_where_values_rise() -> None:
+    chart = line_chart("a", [("x", 0, [(1, 0.0), (2, 0.5), (3, 1.0)])], top=1.0)
+    points = [tuple(map(float, point.split(","))) for point in chart.curves[0].points.split()]
+    assert [x for x, _ in points] == sorted(x for x, _ in points)
+    assert [y for _, y in points] == sorted((y for _, y in points), reverse=True)
+    assert line_chart("one", [("x", 0, [(1, 0.3)])]).curves[0].points
+    assert line_chart("none", []).curves == []
+
+
+def test_ten_runs_are_small_and_quick(tmp_path: Path) -> None:
+    names = tuple(f"class {i}" for i in range(100))
+    ten = [
+        make_run(tmp_path / str(i), seed=i, classes=names, axes=50, size=64, samples=2000, accuracy=0.7, epochs=60).path
+        for i in range(10)
+    ]
+    command = [sys.executable, "-m", "sitar", "report", *map(str, ten), "--out", str(tmp_path / "r.html"), "--json"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # 30 s is the promise
+    size = json.loads(made.stdout)["bytes"]
+    assert size == (tmp_path / "r.html").stat().st_size < 15e6
+    walks = json.loads(read(tmp_path / "r.html").data["walkdata0"])
+    assert len(walks) == 10, "every model can be walked"
+    assert all(walk["axes"] and walk["starts"] for walk in walks)
+
+
+def test_a_report_needs_no_torch(runs: list[Path], tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from sitar.reporting.report import write_report;"
+        f"write_report([Path({str(runs[2])!r})], Path({str(tmp_path / 'r.html')!r})); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
