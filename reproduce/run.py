@@ -3,6 +3,8 @@
 A table is data (reproduce/NAME.yaml): rows of presets, columns of settings, seeds, and the paper's values beside them.
 Its `splits` say what is shown: SPLIT[.METRIC][@SELECTION], the average of the selected epoch unless it says otherwise.
 A row may have seeds of its own, or be taken from the record of another table (`from: [NAME, row]`).
+With `curves: [SPLIT, ...]` the record keeps their averages after every epoch; `train.evaluate` must name these splits.
+What a `figure` says is read by figures.py.
 Runs that are finished are kept, stopped ones continue. The record (reproduce/records/NAME.json) is what the table
 (docs/results/NAME.md) is made of, so that it can be made again without a GPU: `--table` does only that.
 `--rows` makes some rows again and leaves the rest of the record as it is; each run says by which commit it was made.
@@ -39,6 +41,8 @@ def record_path(name: str) -> Path:
 
 
 def load_record(name: str) -> dict[str, Any]:
+    if not record_path(name).exists():
+        sys.exit(f"There is no record of {name} yet. `python reproduce/run.py {name}` makes it (use a GPU).")
     return json.loads(record_path(name).read_text(encoding="utf-8"))
 
 
@@ -54,6 +58,7 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
             "folder": "-".join([what["preset"], *what.get("set", []), column, f"seed{seed}"])
             .replace("/", "-")
             .replace(" ", ""),
+            "curves": table.get("curves", []),
         }
         for row, what in table["rows"].items()
         if "preset" in what
@@ -115,6 +120,8 @@ def _describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
     if chosen := _selections(result, lines):
         run["selections"] = chosen
+    if job.get("curves"):
+        run["curves"] = _curves(job["curves"], lines, folder)
     if len(lines[-1].get("shortcut_score", [])) in range(1, 33):
         run["shortcut_score"] = [round(v, 3) for v in lines[-1]["shortcut_score"]]
     if "error_set" in lines[-1]:
@@ -152,6 +159,16 @@ def _selections(result: dict[str, Any], lines: list[dict[str, Any]]) -> dict[str
         return {}
     criteria = ("last", "val_average", "val_class_balanced", "val_worst_group")
     return {criterion: found for criterion in criteria if (found := chosen(criterion))}
+
+
+def _curves(splits: list[str], lines: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]:
+    """The splits' averages after each epoch of the last phase in which they were watched."""
+    watched = [line for line in lines if all(split in line for split in splits)]
+    if not watched:
+        sys.exit(f"{folder} has no curves of {', '.join(splits)}: its train.evaluate does not name them.")
+    epochs = [line for line in watched if line["phase"] == watched[-1]["phase"]]
+    averages = {split: [_short(line[split]["average"]) for line in epochs] for split in splits}
+    return {"epoch": [line["epoch"] for line in epochs], **averages}
 
 
 def _short(value: Any) -> Any:
@@ -209,6 +226,9 @@ def render(name: str) -> str:
         dict.fromkeys(f"{e['device']}, torch {e['versions']['torch']}, commit {str(e['commit'])[:12]}" for e in made)
     )
     single = " (one seed where there is no ±)" if any("seeds" in what for what in table["rows"].values()) else ""
+    swept = dict.fromkeys(s.partition("=")[0] for settings in table["columns"].values() for s in settings)
+    swept = [key for key in swept if key.startswith("method.")]
+    settings = f"columns differ in {', '.join(swept)}" if swept else "one setting for all columns"
     note = f" {UPPER_BOUND_NOTE}" if marked else ""
     note += f" Not yet run: {', '.join(missing)}." if missing else ""
     fitted = [row for row in table["rows"] if any("selections" not in run for run in runs_of(row, table, record))]
@@ -223,9 +243,8 @@ def render(name: str) -> str:
             f"# {table['title']}",
             "",
             (
-                f"Mean ± standard deviation over seeds {seeds}{single}; {table['epoch']}; one "
-                f"setting for all columns. Made by `python reproduce/run.py {name}` from "
-                f"`reproduce/records/{name}.json` ({where}).{note}"
+                f"Mean ± standard deviation over seeds {seeds}{single}; {table['epoch']}; {settings}. "
+                f"Made by `python reproduce/run.py {name}` from `reproduce/records/{name}.json` ({where}).{note}"
             ),
             "",
             *lines,

@@ -6,12 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from sitar.records import RunFolder
 
-BLUE, ORANGE, GREY = "#3b6fb6", "#d9822b", "#6b717b"
+BLUE, ORANGE, GREY, INK = "#3b6fb6", "#d9822b", "#6b717b", "#22262e"
 SUSPICIOUS = 0.3  # a shortcut score above this is drawn as a suspect
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure so that the same content gives the same bytes: no date, no random names."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    with rc_context({"svg.hashsalt": "figure", "svg.fonttype": "path"}):
+        figure.savefig(path, dpi=150, metadata=metadata)
 
 
 def demo_figure(runs: Mapping[str, RunFolder], path: Path) -> None:

@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sitar.errors import RunError
 from sitar.records import AUDIT_VERSION, RunFolder
-from sitar.reporting.embed import rgb
 from sitar.reporting.figures import BLUE, GREY, ORANGE
+from sitar.reporting.tiles import fractions, short, tiles
 
 TILE = 0.62  # inches of an image on a sheet
 LABELS = 1.5  # inches to its left, for what a row is
-GAP = 0.06  # between images, of their width
-WORD = 16  # letters of a class's name that have room
 
 
 def read_audit(folder: RunFolder) -> dict[str, Any]:
@@ -85,7 +82,7 @@ def axis_sheet(audit: Mapping[str, Any], about: Mapping[str, Any], arrays: Mappi
         marks = [f"{value:.1f}" for value in about["values"]]
         panels.append(("Decoded: this axis moves, all others stay", moved, rows, marks))
     for end, name in enumerate(("lowest", "highest")):
-        rows = [_short(word) for word in about["classes"]]
+        rows = [short(word) for word in about["classes"]]
         panels.append((f"Real images with the {name} values, by class", ends[:, end], rows, []))
 
     heights = [TILE * len(images) + (0.6 if marks else 0.4) for _, images, _, marks in panels]
@@ -97,33 +94,8 @@ def axis_sheet(audit: Mapping[str, Any], about: Mapping[str, Any], arrays: Mappi
     top = 0.35
     for (title, images, rows, marks), height in zip(panels, heights, strict=True):
         size = (LABELS, top + 0.3, TILE * images.shape[1], TILE * len(images))
-        plot = figure.add_axes(_fractions(size, figure))
-        _tiles(plot, images, rows, marks)
+        plot = figure.add_axes(fractions(size, figure))
+        tiles(plot, images, rows, marks)
         plot.set_title(title, fontsize=9, loc="left", pad=4)
         top += height
     return figure
-
-
-def _fractions(size: tuple[float, float, float, float], figure: Figure) -> tuple[float, float, float, float]:
-    """Left, bottom, width and height of the whole, from inches from the left and from the top."""
-    left, top, width, height = size
-    whole_width, whole_height = figure.get_size_inches()
-    return left / whole_width, 1 - (top + height) / whole_height, width / whole_width, height / whole_height
-
-
-def _tiles(plot: Axes, images: NDArray[np.uint8], rows: list[str], marks: list[str]) -> None:
-    """Images (row, column, channel, height, width) in a grid."""
-    for i, line in enumerate(images):
-        for j, image in enumerate(line):
-            extent = (j + GAP / 2, j + 1 - GAP / 2, i + 1 - GAP / 2, i + GAP / 2)
-            plot.imshow(rgb(image), extent=extent, aspect="auto", interpolation="nearest", vmin=0, vmax=255)
-    plot.set(xlim=(0, images.shape[1]), ylim=(len(images), 0))
-    plot.set_yticks([i + 0.5 for i in range(len(rows))], rows, fontsize=8)
-    plot.set_xticks([j + 0.5 for j in range(len(marks))], marks, fontsize=7)
-    plot.tick_params(length=0)
-    plot.spines[:].set_visible(False)
-
-
-def _short(word: str) -> str:
-    word = word if len(word) <= WORD else f"{word[: WORD - 1]}…"
-    return word.replace("$", r"\$")  # else matplotlib reads what is between two of them as a formula

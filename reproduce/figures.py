@@ -1,0 +1,166 @@
+"""Draw a figure of the paper into docs/figures: `python reproduce/figures.py NAME`, or `all` that have a record.
+
+A figure with numbers is described in the table that holds its runs (`figure`, see reporting/sweeps.py) and drawn from
+its record; `--runs DIR` takes the run folders below DIR instead, as far as they are finished. Pictures are drawn from
+what `sitar explain RUN` leaves in run folders: `traversals RUN...` and `gradcam RUN...`. Each time docs/figures.md is
+written too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import run
+from matplotlib.figure import Figure
+
+from sitar.errors import SitarError
+from sitar.records import RunFolder
+from sitar.reporting.figures import save
+from sitar.reporting.heat import heat_figure, read_heat
+from sitar.reporting.panels import panels_figure
+from sitar.reporting.sweeps import sweep_panels
+from sitar.reporting.walks import read_walk, walks_figure
+
+DOCS = run.HERE.parent / "docs"
+INTRODUCTION = """\
+Made by `python reproduce/figures.py NAME`, which writes this page too. Lines are means over seeds; small marks are
+single seeds, bands reach from the lowest seed to the highest. Numbers come from `reproduce/records`."""
+
+
+class Picture(NamedTuple):
+    """A figure of images, drawn from runs of these presets that were explained."""
+
+    title: str
+    shows: str
+    presets: str
+
+
+PICTURES = {
+    "traversals": Picture(
+        title="What moves along each latent axis, and how closely does it track the label?",
+        shows="Each row decodes one axis of a beta-VAE, from its lowest to its highest value, while all others stay; "
+        "the bar is v. The paper finds colour (ColorMNIST) and gender (CelebA) on the axis with the highest bar.",
+        presets="`color_mnist/vae` and `celeba/vae`",
+    ),
+    "gradcam": Picture(
+        title="Where does a classifier of hair colour look?",
+        shows="Grad-CAM on CelebA (Blond/Gender), with the share of its mass inside the box of the face. The paper "
+        "says that ERM looks at the face, which tells gender, and SITAR at the hair.",
+        presets="`celeba/erm` and `celeba/sitar`",
+    ),
+}
+
+
+def figures() -> dict[str, str]:
+    """The figures with numbers, each with the table that it is drawn from."""
+    tables = [path.stem for path in sorted(run.HERE.glob("*.yaml"))]
+    return {about["name"]: name for name in tables if (about := run.load_table(name).get("figure"))}
+
+
+def draw(name: str, runs: Path | None = None) -> Figure:
+    """A figure with numbers, from its table's record or from run folders."""
+    source = figures()[name]
+    table = run.load_table(source)
+    about = table["figure"]
+    record = run.load_record(source) if runs is None else finished(table, runs)
+    names = about.get("rows") or {row: row for row in table["rows"]}
+    rows = {shown: run.runs_of(row, table, record) for row, shown in names.items()}
+    if not any(rows.values()):
+        sys.exit(f"No run of {source} is finished in {runs}. `python reproduce/run.py {source} --out DIR` makes them.")
+    return panels_figure(sweep_panels(about, table["columns"], rows, levels(about)))
+
+
+def finished(table: dict[str, Any], runs: Path) -> dict[str, Any]:
+    """What the record would hold of the runs that are finished; how many are not is said."""
+    todo = run.jobs(table)
+    done = [job for job in todo if RunFolder(runs / job["folder"]).is_done]
+    if len(done) < len(todo):
+        print(f"{len(todo) - len(done)} of {len(todo)} runs in {runs} are not finished and left out.")
+    return {"runs": [run._describe(job, runs / job["folder"]) for job in done]}
+
+
+def levels(about: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """For each split what its lines are compared with."""
+    found: dict[str, dict[str, float]] = {split: {} for split in about["splits"].values()}
+    for name, level in about.get("levels", {}).items():
+        if isinstance(level, dict):
+            table, row, column = level["mean"]
+            runs = [r for r in run.load_record(table)["runs"] if (r["row"], r["column"]) == (row, column)]
+            found[level["split"]][name] = mean(run.value_of(r, level["split"]) for r in runs)
+        else:
+            for some in found.values():
+                some[name] = level
+    return found
+
+
+def page() -> str:
+    """docs/figures.md: every figure with its command, and what is missing where there is none."""
+    lines = ["# Figures", "", INTRODUCTION, ""]
+    for name, source in figures().items():
+        table = run.load_table(source)
+        about = table["figure"]
+        lines += _section(name, about["title"], about["shows"], f"figures/{name}.svg", _missing(source, table))
+    for name, picture in PICTURES.items():
+        missing = f"Not drawn yet: RUN are runs of {picture.presets}, after `sitar explain RUN` of each."
+        lines += _section(f"{name} RUN...", picture.title, picture.shows, f"figures/{name}.png", missing)
+    return "\n".join(lines)
+
+
+def _section(command: str, title: str, shows: str, image: str, missing: str) -> list[str]:
+    there = f"![{title}]({image})" if (DOCS / image).exists() else missing
+    return [f"## {title}", "", shows, "", "```", f"python reproduce/figures.py {command}", "```", "", there, ""]
+
+
+def _missing(source: str, table: dict[str, Any]) -> str:
+    others = sorted({what["from"][0] for what in table["rows"].values() if "from" in what})
+    first = f" after that of {' and '.join(others)}" if others else ""
+    runs = f"{len(run.jobs(table))} runs, on a GPU"
+    return f"The record of its runs is missing: `python reproduce/run.py {source}` makes it{first} ({runs})."
+
+
+def main(words: list[str] | None = None) -> None:
+    known = [*figures(), *PICTURES]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", choices=[*known, "all"], metavar="NAME", help=", ".join([*known, "all"]))
+    parser.add_argument("folders", nargs="*", type=Path, metavar="RUN", help="run folders, for pictures")
+    parser.add_argument("--runs", type=Path, help="draw from the run folders of the table below here, not its record")
+    parser.add_argument("--start", type=int, help="traversals: which of the starts (default: the first sample)")
+    parser.add_argument("--out", type=Path, help="file to write, .svg or .png (default: in docs/figures, and its page)")
+    options = parser.parse_args(words)
+    try:
+        if options.name == "all":
+            for name, source in figures().items():
+                if run.record_path(source).exists():
+                    write(draw(name), DOCS / "figures" / f"{name}.svg")
+        else:
+            picture = options.name in PICTURES
+            if options.folders and not picture:
+                parser.error(f"{options.name} is drawn from its record; for run folders give --runs DIR")
+            if picture and not options.folders:
+                parser.error(f"{options.name} needs run folders: `sitar explain RUN` of each, then give them here")
+            drawn = draw_picture(options.name, options.folders, options.start) if picture else None
+            out = options.out or DOCS / "figures" / f"{options.name}.{'png' if picture else 'svg'}"
+            write(drawn or draw(options.name, options.runs), out)
+    except SitarError as error:
+        sys.exit(str(error))
+    if options.out is None:
+        (DOCS / "figures.md").write_text(page(), encoding="utf-8")
+
+
+def draw_picture(name: str, folders: list[Path], start: int | None) -> Figure:
+    if name == "traversals":
+        return walks_figure([read_walk(RunFolder(folder), start) for folder in folders])
+    return heat_figure([read_heat(RunFolder(folder)) for folder in folders])
+
+
+def write(figure: Figure, path: Path) -> None:
+    save(figure, path)
+    print(f"Wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What `sitar explain` has left in a run folder, read back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sitar.errors import RunError
+from sitar.records import EXPLAIN_VERSION, RunFolder
+
+
+def read_explain(folder: RunFolder) -> dict[str, Any]:
+    """explain.json of a run that was explained."""
+    file = folder.explain_file
+    try:
+        explain = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{str(file)!r} cannot be read. `sitar explain {folder.path}` makes it.") from error
+    if not isinstance(explain, dict) or explain.get("version") != EXPLAIN_VERSION:
+        raise RunError(f"{str(file)!r} is not of version {EXPLAIN_VERSION}, the only one this release reads.")
+    return explain
+
+
+def read_part(folder: RunFolder, part: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """One part of explain.json with its arrays; a part that there is not is refused with the reason."""
+    explain = read_explain(folder)
+    if not explain.get(part):
+        reason = explain.get("reasons", {}).get(part, "it was left out")
+        raise RunError(f"{str(folder.path)!r} has no {part}: {reason}")
+    file = folder.artifacts / f"{part}.npz"
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return explain, dict(arrays)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{str(file)!r} cannot be read. `sitar explain {folder.path}` makes it.") from error
+
+
+def name_of(explain: dict[str, Any]) -> str:
+    return f"{explain['preset']}, seed {explain['seed']}"
