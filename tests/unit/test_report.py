@@ -199,6 +199,21 @@ def test_a_damaged_artifact_costs_its_section_only(name: str, tmp_path: Path) ->
     assert "accuracy0" in write(tmp_path, run.path).ids
 
 
+def test_damaged_predictions_cost_what_needs_them_only(runs: list[Path], tmp_path: Path) -> None:
+    damaged = make_run(tmp_path / "jtt", "jtt", accuracy=0.6)
+    damaged.predictions_file.write_bytes(b"no archive")
+    page = write(tmp_path, *runs, damaged.path)
+    assert "4 runs on made" in page.text
+    assert json.loads(page.data["wrongdata0"])["runs"] == ["erm", "control", "sitar"]
+
+
+def test_an_artifact_of_another_version_is_as_good_as_none(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    explain = json.loads(run.explain_file.read_text())
+    run.explain_file.write_text(json.dumps({**explain, "version": 999}))
+    assert f"sitar explain {run.path}" in write(tmp_path, run.path).text
+
+
 def test_old_runs_without_class_names_and_command_are_shown(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     result = json.loads(run.result_file.read_text())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.errors import RunError
-from sitar.records import RunFolder
+from sitar.records import AUDIT_VERSION, EXPLAIN_VERSION, RunFolder
 from sitar.reporting.tables import TEST_SPLITS, Row, group_runs
 
 
@@ -127,18 +127,19 @@ def _shorter(rows: list[Row]) -> list[Row]:
 def _run(folder: RunFolder, row: int, label: str) -> Run:
     return Run(
         folder, row, label, folder.read_config(), folder.result(), folder.metrics(),
-        _json(folder.environment_file) or {}, _json(folder.explain_file),
-        _json(folder.audit / "audit.json"),
+        _json(folder.environment_file) or {}, _json(folder.explain_file, EXPLAIN_VERSION),
+        _json(folder.audit / "audit.json", AUDIT_VERSION),
     )  # fmt: skip
 
 
-def _json(file: Path) -> dict[str, Any] | None:
-    """None where there is no such file, or one that cannot be read."""
+def _json(file: Path, version: int | None = None) -> dict[str, Any] | None:
+    """None where there is no such file, one that cannot be read, or one of another version."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) else None
+    known = isinstance(content, dict) and version in (None, content.get("version"))
+    return content if known else None
 
 
 def _arrays(file: Path) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sitar.records import write_atomic
 from sitar.reporting import charts
-from sitar.reporting.embed import heated, rgb, sheet
 from sitar.reporting.gather import Comparison, Run, gather
+from sitar.reporting.pictures import cam, part, shares, walks, wrong
 from sitar.reporting.tables import flat
 from sitar.reporting.words import summary
 
-MOST_WRONG = 48  # images of each run that it gets wrong and another does not
 MOST_CLASSES = 12  # of a confusion matrix; with more, the most frequent confusions are listed
 MOST_CONFUSIONS = 12
-MOST_PIXELS = 20_000_000  # of all traversals together, so that the file stays small: fewer starts, then fewer axes
 MOST_AXES = 12  # whose sensitivity is shown
-SHOWN_PROBABILITIES = 4  # classes beside a picture that walks along an axis
 PARTS = {
     "sensitivity": "which axes each classifier uses",
     "traversals": "sliders that walk along latent axes",
@@ -56,7 +52,6 @@ def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
 def _section(comparison: Comparison, place: int, many: int) -> dict[str, Any]:
     """All that the template shows of one comparison."""
     split = comparison.main_split
-    walks = _walks(comparison, many)
     return {
         "place": place,
         "comparison": comparison,
@@ -71,9 +66,9 @@ def _section(comparison: Comparison, place: int, many: int) -> dict[str, Any]:
         "through": _through(comparison),
         "own": _own(comparison),
         "confusions": [_confusion(run, split) for run in comparison.runs if len(run.labels(split))],
-        "wrong": _wrong(comparison),
-        "walks": walks,
-        "cams": [cam for run in comparison.runs if (cam := _cam(run))],
+        "wrong": wrong(comparison),
+        "walks": walks(comparison, many),
+        "cams": [found for run in comparison.runs if (found := cam(run))],
         "missing": _missing(comparison),
         "settings": _settings(comparison),
         "details": [_details(run) for run in comparison.runs],
@@ -85,10 +80,6 @@ def _verdict(run: Run) -> str:
     return ((run.audit or {}).get("verdict") or {}).get("words", "")
 
 
-def _part(run: Run, name: str) -> dict[str, Any] | None:
-    return (run.explain or {}).get(name)
-
-
 def _missing(comparison: Comparison) -> list[dict[str, Any]]:
     """What is not shown, of which runs, and the command that makes it, or the reason why nothing does."""
     found = []
@@ -98,9 +89,9 @@ def _missing(comparison: Comparison) -> list[dict[str, Any]]:
         found.append({"what": _and(PARTS.values()), "runs": [run.label for run in nobody], "command": command})
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in comparison.runs:
-        for part, reason in ((run.explain or {}).get("reasons") or {}).items():
-            if part in PARTS:
-                reasons.setdefault((part, reason), []).append(run.label)
+        for name, reason in ((run.explain or {}).get("reasons") or {}).items():
+            if name in PARTS:
+                reasons.setdefault((name, reason), []).append(run.label)
     found += [{"what": PARTS[part], "runs": runs, "reason": reason} for (part, reason), runs in reasons.items()]
     return found
 
@@ -112,7 +103,7 @@ def _and(words: Iterable[str]) -> str:
 
 def _through(comparison: Comparison) -> dict[str, Any] | None:
     """Shares of every classifier's sensitivity along the axes of one VAE, the most suspicious axis first."""
-    runs = [(run, found) for run in comparison.runs if (found := _part(run, "through"))]
+    runs = [(run, found) for run in comparison.runs if (found := part(run, "through"))]
     rulers = {found["run"] for _, found in runs}
     if not runs or len(rulers) > 1:
         return None
@@ -122,7 +113,7 @@ def _through(comparison: Comparison) -> dict[str, Any] | None:
         charts.Bars(
             f"axis {first['axes'][i]}",
             f"v = {first['v'][i]:.2f}",
-            [charts.Bar(run.label, run.row, _shares(found["values"])[i]) for run, found in runs],
+            [charts.Bar(run.label, run.row, shares(found["values"])[i]) for run, found in runs],
         )
         for i in order
     ]
@@ -139,17 +130,12 @@ def _own(comparison: Comparison) -> list[dict[str, Any]]:
     """The same of each classifier's own axes, which have nothing in common but v."""
     found = []
     for run in comparison.runs:
-        if part := _part(run, "sensitivity"):
-            shares = _shares(part["values"])
-            order = sorted(range(len(shares)), key=lambda place: -shares[place])[:MOST_AXES]
-            axes = [{"axis": part["axes"][i], "v": part["v"][i], "share": shares[i]} for i in order]
-            found.append({"label": run.label, "color": run.row, "axes": axes, "left": len(shares) - len(order)})
+        if about := part(run, "sensitivity"):
+            share = shares(about["values"])
+            order = sorted(range(len(share)), key=lambda place: -share[place])[:MOST_AXES]
+            axes = [{"axis": about["axes"][i], "v": about["v"][i], "share": share[i]} for i in order]
+            found.append({"label": run.label, "color": run.row, "axes": axes, "left": len(share) - len(order)})
     return found
-
-
-def _shares(values: Sequence[float]) -> list[float]:
-    total = sum(values) or 1.0
-    return [value / total for value in values]
 
 
 def _confusion(run: Run, split: str) -> dict[str, Any]:
@@ -172,114 +158,6 @@ def _confusion(run: Run, split: str) -> dict[str, Any]:
                 (run.classes[true], run.classes[taken], int(wrong[true, taken]), int(counts[true].sum()))
             )
     return about
-
-
-def _wrong(comparison: Comparison) -> dict[str, Any] | None:
-    """Thumbnails with what every run said of them: the page shows those that one gets wrong and another right."""
-    split, runs = comparison.main_split, comparison.runs
-    right = {place: run.is_right(split) for place, run in enumerate(runs)}
-    chosen: dict[int, np.ndarray] = {}
-    for place, run in enumerate(runs):
-        arrays = run.arrays("wrong") if _part(run, "wrong") else {}
-        found = zip(arrays.get(f"{split}/index", ()), arrays.get(f"{split}/images", ()), strict=True)
-        some = [
-            (int(index), image) for index, image in found
-            if len(runs) == 1 or any(right[other][index] for other in right if other != place)
-        ]  # fmt: skip
-        chosen |= dict(some[:MOST_WRONG])
-    if not chosen:
-        return None
-    order = sorted(chosen)
-    columns = min(16, len(order))
-    blank = np.zeros_like(chosen[order[0]])
-    tiles = [chosen[index] for index in order] + [blank] * (-len(order) % columns)
-    picture = sheet(np.stack(tiles).reshape(-1, columns, *blank.shape))
-    said = [run.logits(split).argmax(1) for run in runs]
-    items = [
-        {
-            "index": index,
-            "label": int(runs[0].labels(split)[index]),
-            "said": [int(answers[index]) for answers in said],
-        }
-        for index in order
-    ]
-    labels = [run.label for run in runs]
-    return {"sheet": asdict(picture), "items": items, "runs": labels, "classes": comparison.classes, "split": split}
-
-
-def _walks(comparison: Comparison, many: int) -> list[dict[str, Any]]:
-    """Pictures and probabilities along every axis, a sheet for each start."""
-    runs = [run for run in comparison.runs if _part(run, "traversals")]
-    walks = []
-    for run in runs:
-        part, arrays = run.explain["traversals"], run.arrays("traversals")  # type: ignore[index]
-        images = arrays.get("images")
-        if images is None:
-            continue
-        starts, axes = _affordable(images.shape, MOST_PIXELS // (len(runs) * many))
-        known = _part(run, "sensitivity") or {"axes": [], "v": [], "values": []}
-        v = dict(zip(known["axes"], known["v"], strict=True))
-        shares = dict(zip(known["axes"], _shares(known["values"]), strict=True))
-        order = sorted(range(len(part["axes"])), key=lambda place: -v.get(part["axes"][place], 0.0))[:axes]
-        probabilities = arrays.get("probabilities")
-        walks.append(
-            {
-                "label": run.label,
-                "classes": run.classes,
-                "axes": [
-                    {
-                        "axis": (axis := part["axes"][place]), "v": v.get(axis), "share": shares.get(axis),
-                        "values": [round(value, 2) for value in part["values"][place]],
-                    }
-                    for place in order
-                ],
-                "starts": [
-                    {
-                        "name": _start(part["starts"][s]["label"], run.classes),
-                        "sheet": asdict(sheet(images[s, order])),
-                        "probabilities": None if probabilities is None else _most_probable(probabilities[s, order]),
-                    }
-                    for s in range(starts)
-                ],
-                "left": len(part["axes"]) - axes,
-            }
-        )  # fmt: skip
-    return walks
-
-
-def _affordable(shape: tuple[int, ...], pixels: int) -> tuple[int, int]:
-    """How many starts and axes there is room for."""
-    starts, axes, steps, _, height, width = shape
-    strips = max(1, pixels // (steps * height * width))  # walks along one axis from one start
-    return max(1, min(starts, strips // axes)), min(axes, strips)
-
-
-def _start(label: int, classes: Sequence[str]) -> str:
-    return "the mean of all" if label < 0 else f"a sample of {classes[label]}"
-
-
-def _most_probable(probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """For each axis the classes that are most probable somewhere along it, and their probabilities."""
-    found = []
-    for along in probabilities:
-        classes = np.sort(np.argsort(-along.max(0), kind="stable")[:SHOWN_PROBABILITIES])
-        found.append({"classes": classes.tolist(), "values": along[:, classes].round(3).tolist()})
-    return found
-
-
-def _cam(run: Run) -> dict[str, Any] | None:
-    part, arrays = _part(run, "gradcam"), run.arrays("gradcam")
-    if not part or "images" not in arrays:
-        return None
-    pairs = [
-        np.stack([rgb(image).transpose(2, 0, 1), heated(image, heat)])
-        for image, heat in zip(arrays["images"], arrays["maps"], strict=True)
-    ]
-    pictures = [
-        {"uri": sheet(pair[None]).uri, "label": run.classes[int(label)], "said": run.classes[int(said)]}
-        for pair, label, said in zip(pairs, arrays["labels"], arrays["predicted"], strict=True)
-    ]
-    return {"label": run.label, "pictures": pictures, **part}
 
 
 def _settings(comparison: Comparison) -> dict[str, Any]:

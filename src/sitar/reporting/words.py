@@ -90,9 +90,9 @@ def _controls(comparison: Comparison, split: str, metric: str, name: str) -> lis
 
 
 def _noise(comparison: Comparison, row: Row) -> bool | None:
-    """Whether a row of SITAR has noise; None for other methods."""
+    """Whether the latent is shaken; None for methods that do not know how."""
     config = next(run.config["method"] for run in comparison.runs if run.folder is row.folders[0])
-    if config.get("name") != "sitar":
+    if "alpha" not in config:
         return None
     return bool(config.get("alpha")) or bool(config.get("lambda"))
 
