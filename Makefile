@@ -29,7 +29,7 @@ test: $(READY) lint
 	  tests/unit/test_expansion.py \
 	  --jaxtyping-packages=sitar.functional,sitar.evaluation,beartype.beartype
 	$(BIN)/python -m pytest -n 2
-	@{ command -v chromium || command -v chromium-browser; } >/dev/null && $(BIN)/python -c 'import playwright' 2>/dev/null || \
+	@{ test -n "$$SITAR_CHROMIUM" || command -v chromium || command -v chromium-browser; } >/dev/null && $(BIN)/python -c 'import playwright' 2>/dev/null || \
 	  echo "No browser here: the tests in tests/browser were left out (apt-get install chromium, pip install --group browser)."
 
 lint: $(READY)

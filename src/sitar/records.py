@@ -179,8 +179,11 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         if not self.metrics_file.exists():
             return []
-        lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have cut the last one
+        try:
+            lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
+            return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have cut the last one
+        except ValueError as error:
+            raise RunError(f"{str(self.metrics_file)!r} is damaged: {error}.") from error
 
     def finish(self, result: Mapping[str, Any]) -> None:
         write_atomic(self.result_file, to_json(result))

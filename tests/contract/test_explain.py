@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sitar.audit import explain, gradcam, ruler, sensitivity, traversals, wrong
+from sitar.audit import explain, gradcam, pictures, ruler, sensitivity, traversals, wrong
 from sitar.audit.explain import examine, explain_runs
 from sitar.audit.pictures import to_uint8
 from sitar.audit.ruler import Rulers
@@ -243,8 +243,7 @@ def test_many_axes_many_classes_and_large_images(
     runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traversals, "MOST_AXES", 2)
-    for part in (traversals, wrong):
-        monkeypatch.setattr(part, "MOST_SIDE", 7)
+    monkeypatch.setattr(pictures, "MOST_SIDE", 7)
     model = load(runs(), "cpu")
     about, arrays = traversals.traversals(model)
     assert arrays["images"].shape == (3, 2, STEPS, 3, 7, 7)

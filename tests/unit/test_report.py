@@ -14,14 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from made_runs import make_run
 from PIL import Image
 
-from sitar.errors import RunError
+from sitar.errors import ConfigError, RunError
 from sitar.reporting import report as reporting
-from sitar.reporting.charts import line_chart, metric_bars, wilson
+from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, wilson
 from sitar.reporting.embed import heated, sheet
 from sitar.reporting.gather import gather
+from sitar.reporting.pictures import cam
 from sitar.reporting.report import write_report
 from sitar.reporting.words import summary
 
@@ -105,27 +107,50 @@ def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: l
     assert words[1].startswith(
         f"On ood_test sitar has the highest worst group accuracy, {100 * bars['sitar'].value:.1f} %"
     )  # type: ignore[operator]
-    assert (
-        f"Against control, the same VAE without noise, in points of worst group on ood_test: sitar {gain:+.1f}."
-        in words
-    )
+    said = "Against the VAE without noise, the control, in worst group on ood_test:"
+    assert f"{said} sitar {gain:+.1f} points over control." in words
     assert any("in distribution to" in sentence for sentence in words)
 
 
 def test_without_a_control_nothing_is_credited_to_the_noise(runs: list[Path]) -> None:
     (comparison,), _ = gather([runs[0], runs[2]])
-    assert any(sentence.startswith("No control (alpha and lambda 0)") for sentence in summary(comparison))
+    assert any(sentence.startswith("No control (alpha 0) is among these runs") for sentence in summary(comparison))
 
 
 def test_ranges_that_overlap_are_said_to(tmp_path: Path) -> None:
     same = [make_run(tmp_path / name, name, accuracy=0.8, explained=False).path for name in ("erm", "jtt")]
     (comparison,), _ = gather(same)
-    assert any("this does not tell them apart" in sentence for sentence in summary(comparison))
+    assert any("their order may be chance" in sentence for sentence in summary(comparison))
 
 
-def test_a_method_with_group_labels_is_called_an_upper_bound(tmp_path: Path) -> None:
-    page = write(tmp_path, make_run(tmp_path / "dfr", "dfr", explained=False).path)
-    assert "dfr was given group labels of the training samples: an upper bound" in page.text
+def test_a_method_with_group_labels_is_an_upper_bound_and_does_not_lead(runs: list[Path], tmp_path: Path) -> None:
+    (comparison,), _ = gather([*runs, make_run(tmp_path / "dfr", "dfr", accuracy=0.99, explained=False).path])
+    words = summary(comparison)
+    assert words[1].startswith("On ood_test sitar has the highest")
+    assert words[2].startswith("Given group labels of the training samples, an upper bound and not a rival")
+
+
+def test_a_control_with_other_settings_is_said_to_be_one(runs: list[Path], tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    shutil.copytree(runs[1], control)
+    config = yaml.safe_load((control / "config.yaml").read_text())
+    config["method"] |= {"beta": 4.0, "lambda": 10.0}
+    (control / "config.yaml").write_text(yaml.safe_dump(config))
+    (comparison,), _ = gather([control, runs[2]])
+    assert any("points over control (which also differs in method.beta" in sentence for sentence in summary(comparison))
+
+
+def test_a_row_without_the_split_is_named(runs: list[Path], tmp_path: Path) -> None:
+    run = make_run(tmp_path / "jtt", "jtt", explained=False)
+    (comparison,), _ = gather([*runs, run.path])
+    for result in comparison.rows[-1].results:
+        del result["splits"]["ood_test"]
+    assert "No worst group accuracy on ood_test: jtt." in summary(comparison)
+
+
+def test_one_run_is_a_sentence(runs: list[Path]) -> None:
+    (comparison,), _ = gather([runs[0]])
+    assert summary(comparison)[1].startswith("On ood_test erm has a worst group accuracy of ")
 
 
 def test_seeds_of_a_setting_are_one_row(tmp_path: Path) -> None:
@@ -159,8 +184,17 @@ def test_runs_that_cannot_be_used_are_named_and_the_rest_stands(runs: list[Path]
     twin = tmp_path / "twin"
     shutil.copytree(runs[1], twin)
     (tmp_path / "file.png").write_bytes(b"")
-    page = write(tmp_path, *runs, unfinished, twin, tmp_path / "nothing", tmp_path / "file.png")
-    assert "4 of the given folders are left out." in page.text
+    broken = tmp_path / "broken"
+    shutil.copytree(runs[0], broken)
+    (broken / "config.yaml").write_text("seed: 7\n")
+    torn = tmp_path / "torn"
+    shutil.copytree(runs[0], torn)
+    (torn / "config.yaml").write_text((torn / "config.yaml").read_text().replace("seed: 0", "seed: 8"))
+    (torn / "metrics.jsonl").write_text("{no json}\n")
+    page = write(tmp_path, *runs, runs[2], unfinished, twin, broken, torn, tmp_path / "nothing", tmp_path / "file.png")
+    assert "7 of the given folders are left out." in page.text
+    assert "does not say its 'data'" in page.text
+    assert "metrics.jsonl' is damaged" in page.text
     assert "is not finished" in page.text
     assert "the same run as" in page.text
     assert "There is no run folder" in page.text
@@ -192,11 +226,76 @@ def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
     assert json.loads(page.data["wrongdata0"])["classes"] == list(names)
 
 
+@pytest.mark.parametrize("left", ["nothing", "a brace", "half"])
 @pytest.mark.parametrize("name", ["explain.json", "traversals.npz", "wrong.npz", "gradcam.npz"])
-def test_a_damaged_artifact_costs_its_section_only(name: str, tmp_path: Path) -> None:
+def test_a_damaged_artifact_costs_its_section_only_and_is_named(name: str, left: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", accuracy=0.6)
+    file = run.artifacts / name
+    content = file.read_bytes()
+    file.write_bytes({"nothing": b"", "a brace": b"{", "half": content[: len(content) // 2]}[left])
+    page = write(tmp_path, run.path)
+    sections = {"traversals": "walks0", "wrong": "wrong0", "gradcam": "gradcam0", "explain": "sensitivity0"}
+    assert sections[file.stem] not in page.ids
+    assert "accuracy0" in page.ids
+    assert f"sitar explain {run.path}" in page.text
+    assert reporting.PARTS.get(file.stem, "Grad-CAM") in page.text
+
+
+def test_runs_measured_on_different_axes_are_not_put_side_by_side(runs: list[Path], tmp_path: Path) -> None:
+    page = write(tmp_path, *runs)
+    assert "through0" not in page.text
+    assert "as each was measured on other axes" in page.text
+    assert f"--axes {runs[0]}" in page.text
+    for run in runs:
+        explain = json.loads((run / "artifacts/explain.json").read_text())
+        explain["through"]["v"] = [0.5] * 6
+        (run / "artifacts/explain.json").write_text(json.dumps(explain))
+    assert "decoded by the VAE of runs/ruler" in write(tmp_path, *runs).text
+
+
+def test_values_that_are_no_numbers_do_not_break_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
-    (run.artifacts / name).write_bytes(b"{")
-    assert "accuracy0" in write(tmp_path, run.path).ids
+    arrays = dict(np.load(run.artifacts / "traversals.npz"))
+    arrays["probabilities"][0, 0, 0] = np.nan
+    np.savez(run.artifacts / "traversals.npz", **arrays)
+    lines = run.metrics()
+    lines[1] |= {"loss": float("nan"), "val": {"average": None}, "shortcut_score": [0.1]}
+    run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write(tmp_path, run.path)
+    json.loads(page.data["walkdata0"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert "nan" not in re.findall(r'points="([^"]*)"', (tmp_path / "report.html").read_text())[0]
+
+
+def test_curves_are_of_the_last_phase(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "jtt", explained=False)
+    lines = run.metrics()
+    for line in lines[:2]:
+        line["phase"] = "first"
+    run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (comparison,), _ = gather([run.path])
+    (chart,) = accuracy_curves(comparison)
+    assert len(chart.curves[0].points.split()) == 3
+
+
+def test_only_a_page_is_written(runs: list[Path], tmp_path: Path) -> None:
+    before = (runs[0] / "result.json").read_bytes()
+    with pytest.raises(ConfigError, match="no page"):
+        write_report(runs, runs[0] / "result.json")
+    assert (runs[0] / "result.json").read_bytes() == before
+
+
+def test_names_that_are_no_text_are_shown_as_far_as_they_can_be(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", classes=("good", "caf\udce9"), explained=False)
+    assert "caf?" in write(tmp_path, run.path).text
+
+
+def test_large_pictures_of_grad_cam_are_made_smaller(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", size=224)
+    (comparison,), _ = gather([run.path])
+    found = cam(comparison.runs[0])
+    assert found is not None
+    assert max(pixels(found["pictures"][0]["uri"]).shape[:2]) <= 256, "two tiles of at most 128 pixels"
+    assert found["area"] == pytest.approx(0.36)
 
 
 def test_damaged_predictions_cost_what_needs_them_only(runs: list[Path], tmp_path: Path) -> None:
@@ -215,13 +314,13 @@ def test_an_artifact_of_another_version_is_as_good_as_none(tmp_path: Path) -> No
 
 
 def test_old_runs_without_class_names_and_command_are_shown(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
+    run = make_run(tmp_path / "run", classes=tuple("abcdef"))
     result = json.loads(run.result_file.read_text())
     del result["classes"]
     run.result_file.write_text(json.dumps(result))
     run.environment_file.unlink()
     page = write(tmp_path, run.path)
-    assert "class 0" in page.text
+    assert "class 5" in page.text
     assert f"sitar train {run.config_file}" in page.text
 
 

@@ -15,6 +15,7 @@ STEPS = 9  # along an axis
 REACH = 2.5  # in standard deviations of the held-out means, to both sides
 STARTS = 5  # samples that a traversal starts from, after their mean
 ENDS = 8  # real images at each end
+MOST_SIDE = 64  # pixels of an image that is kept for reports
 
 
 def traversal(vae: VAE, mu: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tensor]:

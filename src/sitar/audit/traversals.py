@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sitar.audit import pictures
 from sitar.audit.held_out import decodes_images, held_out
 from sitar.audit.pictures import along, decoded, reach, shrunk
 from sitar.audit.scores import ordered
@@ -19,7 +20,6 @@ from sitar.training.load import TrainedModel
 STEPS = 11
 MOST_AXES = 64  # those that track the label most, where there are more
 CLASSES = 3  # one sample of each is a start, after the mean of all
-MOST_SIDE = 64  # pixels of an image that is kept
 
 Part = tuple[dict[str, Any], dict[str, np.ndarray]]
 
@@ -43,7 +43,7 @@ def traversals(model: TrainedModel) -> Part:
     for axis in axes:
         values.append(reach(mu[:, axis], STEPS))
         z = along(starts, axis, values[-1])
-        images.append(shrunk(decoded(bottleneck.network, z), MOST_SIDE))
+        images.append(shrunk(decoded(bottleneck.network, z), pictures.MOST_SIDE))
         with torch.no_grad():
             logits = bottleneck.classify(z.flatten(0, 1).to(model.device)).float().cpu()
         probabilities.append(logits.softmax(1).unflatten(0, z.shape[:2]))

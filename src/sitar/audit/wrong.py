@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sitar.audit import pictures
 from sitar.audit.held_out import permutation
 from sitar.audit.pictures import shrunk
 from sitar.errors import DataError, RunError
@@ -15,7 +16,6 @@ from sitar.records import RunFolder
 from sitar.training.load import TrainedModel
 
 MOST = 200  # of a split
-MOST_SIDE = 64  # pixels of an image that is kept
 
 
 def wrong(model: TrainedModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -32,7 +32,7 @@ def wrong(model: TrainedModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         order = permutation(len(split))
         index = order[mistaken[order]][:MOST]
         arrays[f"{name}/index"] = index.numpy()
-        arrays[f"{name}/images"] = shrunk(split.x[index], MOST_SIDE).numpy()
+        arrays[f"{name}/images"] = shrunk(split.x[index], pictures.MOST_SIDE).numpy()
     return {"splits": list(splits), "most": MOST}, arrays
 
 

@@ -52,6 +52,7 @@ def line_chart(
     title: str, series: Sequence[tuple[str, int, Sequence[tuple[float, float]]]], *, top: float | None = None
 ) -> Chart:
     """Curves (label, color, points) from zero to `top`, or to the largest value."""
+    series = [(label, color, [p for p in points if _finite(p[1])]) for label, color, points in series]
     xs = [x for _, _, points in series for x, _ in points]
     ys = [y for _, _, points in series for _, y in points]
     last = max(xs, default=1)
@@ -77,6 +78,10 @@ def line_chart(
     )
 
 
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _ticks(first: float, last: float) -> list[float]:
     """Whole numbers, about four of them."""
     step = max(1, math.ceil((last - first) / 4))
@@ -100,9 +105,12 @@ def _has_average(value: Any) -> bool:
 
 
 def _curve(run: Run, split: str) -> list[tuple[float, float]]:
-    """Epochs count on through the phases of a run."""
+    """Of the last phase: in those before it another model may be the one that is evaluated."""
+    last = run.metrics[-1].get("phase") if run.metrics else None
     return [
-        (place, line[split]["average"]) for place, line in enumerate(run.metrics, 1) if _has_average(line.get(split))
+        (place, line[split]["average"])
+        for place, line in enumerate(run.metrics, 1)
+        if line.get("phase") == last and _has_average(line.get(split))
     ]
 
 
@@ -127,6 +135,7 @@ def score_curves(run: Run) -> Chart | None:
     if not lines:
         return None
     last = lines[-1][1]
+    lines = [(i, v) for i, v in lines if len(v) == len(last)]
     order = sorted(range(len(last)), key=lambda axis: -last[axis])[:MOST_AXES]
     series = [(f"axis {axis}", place, [(i, v[axis]) for i, v in lines]) for place, axis in enumerate(order)]
     title = f"{run.label}" + (f" (the {MOST_AXES} largest of {len(last)} axes)" if len(last) > MOST_AXES else "")

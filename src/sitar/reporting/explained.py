@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+import zipfile
+import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ def read_explain(folder: RunFolder) -> dict[str, Any]:
     try:
         explain = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{str(file)!r} cannot be read. `sitar explain {folder.path}` makes it.") from error
+        raise RunError(f"{str(file)!r} cannot be read. `{command(folder)}` makes it.") from error
     if not isinstance(explain, dict) or explain.get("version") != EXPLAIN_VERSION:
         raise RunError(f"{str(file)!r} is not of version {EXPLAIN_VERSION}, the only one this release reads.")
     return explain
@@ -30,12 +34,24 @@ def read_part(folder: RunFolder, part: str) -> tuple[dict[str, Any], dict[str, N
     if not explain.get(part):
         reason = explain.get("reasons", {}).get(part, "it was left out")
         raise RunError(f"{str(folder.path)!r} has no {part}: {reason}")
-    file = folder.artifacts / f"{part}.npz"
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return explain, dict(arrays)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{str(file)!r} cannot be read. `sitar explain {folder.path}` makes it.") from error
+        return explain, read_arrays(folder.artifacts / f"{part}.npz")
+    except RunError as error:
+        raise RunError(f"{error} `{command(folder)}` makes it.") from error
+
+
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file."""
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise RunError(f"{str(file)!r} cannot be read.") from error
+
+
+def command(*folders: RunFolder) -> str:
+    """What explains runs, for a shell."""
+    return shlex.join(["sitar", "explain", *(str(folder.path) for folder in folders)])
 
 
 def name_of(explain: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from sitar.errors import RunError
 from sitar.records import AUDIT_VERSION, EXPLAIN_VERSION, RunFolder
+from sitar.reporting.explained import read_arrays
 from sitar.reporting.tables import TEST_SPLITS, Row, group_runs
 
 
@@ -34,7 +36,8 @@ class Run:
     @cached_property
     def classes(self) -> list[str]:
         names = self.result.get("classes")
-        return names or [f"class {i}" for i in range(self.logits(next(iter(self.result["splits"]))).shape[1])]
+        widths = [array.shape[1] for name, array in self._predictions.items() if name.endswith("/logits")]
+        return names or [f"class {i}" for i in range(max(widths, default=2))]
 
     def logits(self, split: str) -> NDArray[np.float32]:
         return self._predictions.get(f"{split}/logits", np.zeros((0, 2), np.float32))
@@ -87,22 +90,33 @@ def gather(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str
     for path in paths:
         folder = RunFolder(path)
         try:
-            config = folder.read_config()
-            folder.result()
-            environment = _json(folder.environment_file) or {}
+            config, data = folder.read_config(), _data(folder)
+            folder.metrics()
         except RunError as error:
             left_out.append((str(path), str(error)))
             continue
-        twin = seen.setdefault(json.dumps(config, sort_keys=True), path)
-        if twin != path:
-            left_out.append((str(path), f"It is the same run as {str(twin)!r}, settings and seed."))
+        settings = json.dumps(config, sort_keys=True, default=str)
+        if settings in seen:
+            left_out.append((str(path), f"It is the same run as {str(seen[settings])!r}, settings and seed."))
             continue
-        data = {key: value for key, value in config["data"].items() if key != "root"}  # where it lies does not matter
-        key = json.dumps([data, environment.get("data_checksum")], sort_keys=True)
-        sorted_out.setdefault(key, []).append(folder)
+        seen[settings] = path
+        sorted_out.setdefault(data, []).append(folder)
     if not sorted_out:
         raise RunError("No finished run to report on. " + " ".join(reason for _, reason in left_out))
     return [_comparison(folders) for folders in sorted_out.values()], left_out
+
+
+def _data(folder: RunFolder) -> str:
+    """What tells the data of runs apart: settings, but not where it lies, its checksum, and how much there is."""
+    config, result = folder.read_config(), folder.result()
+    environment = _json(folder.environment_file) or {}
+    try:
+        settings = {key: value for key, value in config["data"].items() if key != "root"}
+        sizes = {split: metrics["n"] for split, metrics in result["splits"].items()}
+        itemgetter("dataset", "seed", "selection", "seconds")(result)  # what a report cannot do without
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"The run in {str(folder.path)!r} is damaged: it does not say its {error}.") from error
+    return json.dumps([settings, environment.get("data_checksum"), sizes], sort_keys=True, default=str)
 
 
 def _comparison(folders: list[RunFolder]) -> Comparison:
@@ -143,8 +157,8 @@ def _json(file: Path, version: int | None = None) -> dict[str, Any] | None:
 
 
 def _arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """Empty where there is no such file, or one that cannot be read."""
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, EOFError):
+        return read_arrays(file)
+    except RunError:
         return {}

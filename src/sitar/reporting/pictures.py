@@ -13,6 +13,7 @@ from sitar.reporting.gather import Comparison, Run
 
 MOST_WRONG = 48  # images of each run that it gets wrong and another does not
 MOST_PIXELS = 20_000_000  # of all traversals together, so that the file stays small: fewer starts, then fewer axes
+MOST_SIDE = 128  # pixels of a picture of Grad-CAM
 SHOWN_PROBABILITIES = 4  # classes beside a picture that walks along an axis
 
 
@@ -111,7 +112,7 @@ def _most_probable(probabilities: np.ndarray) -> list[dict[str, Any]]:
     found = []
     for along in probabilities:
         classes = np.sort(np.argsort(-along.max(0), kind="stable")[:SHOWN_PROBABILITIES])
-        found.append({"classes": classes.tolist(), "values": along[:, classes].round(3).tolist()})
+        found.append({"classes": classes.tolist(), "values": np.nan_to_num(along[:, classes]).round(3).tolist()})
     return found
 
 
@@ -119,15 +120,18 @@ def cam(run: Run) -> dict[str, Any] | None:
     about, arrays = part(run, "gradcam"), run.arrays("gradcam")
     if not about or "images" not in arrays:
         return None
+    step = -(-max(arrays["images"].shape[2:]) // MOST_SIDE)
     pairs = [
-        np.stack([rgb(image).transpose(2, 0, 1), heated(image, heat)])
+        np.stack([rgb(image).transpose(2, 0, 1), heated(image, heat)])[:, :, ::step, ::step]
         for image, heat in zip(arrays["images"], arrays["maps"], strict=True)
     ]
     pictures = [
         {"uri": sheet(pair[None]).uri, "label": run.classes[int(label)], "said": run.classes[int(said)]}
         for pair, label, said in zip(pairs, arrays["labels"], arrays["predicted"], strict=True)
     ]
-    return {"label": run.label, "pictures": pictures, **about}
+    box = about.get("box")
+    area = None if box is None else (box[2] - box[0]) * (box[3] - box[1])
+    return {"label": run.label, "pictures": pictures, "area": area, **about}
 
 
 def shares(values: Sequence[float]) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +11,38 @@ import numpy as np
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from sitar.errors import ConfigError
 from sitar.records import write_atomic
 from sitar.reporting import charts
+from sitar.reporting.explained import command
 from sitar.reporting.gather import Comparison, Run, gather
 from sitar.reporting.pictures import cam, part, shares, walks, wrong
-from sitar.reporting.tables import flat
-from sitar.reporting.words import summary
+from sitar.reporting.tables import flat, percent
+from sitar.reporting.words import listed, summary
 
 MOST_CLASSES = 12  # of a confusion matrix; with more, the most frequent confusions are listed
 MOST_CONFUSIONS = 12
 MOST_AXES = 12  # whose sensitivity is shown
 PARTS = {
-    "sensitivity": "which axes each classifier uses",
+    "sensitivity": "which of its own axes a classifier uses",
+    "through": "which axes of one VAE all classifiers use",
     "traversals": "sliders that walk along latent axes",
     "wrong": "images that one model gets wrong and another right",
     "gradcam": "Grad-CAM",
 }
+IN_FILES = ("traversals", "wrong", "gradcam")  # parts that have arrays
 
 
 def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
     """A report of the runs in `paths`; what cannot be used is named in it."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"--out {str(out)!r} is no page: give a file that ends in .html.")
     comparisons, left_out = gather(paths)
     environment = Environment(
         loader=PackageLoader("sitar.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.1f}"
+    environment.filters["percent"] = percent
     names = [comparison.dataset for comparison in comparisons]
     page = environment.get_template("report.html").render(
         title=title or f"sitar report: {', '.join(dict.fromkeys(names))}",
@@ -45,7 +51,7 @@ def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
         chart={"width": charts.WIDTH, "height": charts.HEIGHT, "left": charts.LEFT, "bottom": charts.BOTTOM},
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(out, page.encode())
+    write_atomic(out, page.encode(errors="replace"))  # a path may hold bytes that are no text
     return out
 
 
@@ -77,35 +83,51 @@ def _section(comparison: Comparison, place: int, many: int) -> dict[str, Any]:
 
 def _verdict(run: Run) -> str:
     """What an audit of the run's axes says, where there was one."""
-    return ((run.audit or {}).get("verdict") or {}).get("words", "")
+    verdict = (run.audit or {}).get("verdict")
+    return str(verdict.get("words", "")) if isinstance(verdict, dict) else ""
 
 
 def _missing(comparison: Comparison) -> list[dict[str, Any]]:
     """What is not shown, of which runs, and the command that makes it, or the reason why nothing does."""
-    found = []
-    nobody = [run for run in comparison.runs if run.explain is None]
-    if nobody:
-        command = shlex.join(["sitar", "explain", *(str(run.folder.path) for run in nobody)])
-        found.append({"what": _and(PARTS.values()), "runs": [run.label for run in nobody], "command": command})
+    lost: dict[tuple[str, ...], list[Run]] = {}
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in comparison.runs:
-        for name, reason in ((run.explain or {}).get("reasons") or {}).items():
-            if name in PARTS:
-                reasons.setdefault((name, reason), []).append(run.label)
-    found += [{"what": PARTS[part], "runs": runs, "reason": reason} for (part, reason), runs in reasons.items()]
+        given = (run.explain or {}).get("reasons") or {}
+        gone = [name for name in PARTS if name not in given and not _is_there(run, name)]
+        if gone:
+            lost.setdefault(tuple(gone), []).append(run)
+        for name in PARTS:
+            if name in given:
+                reasons.setdefault((name, given[name]), []).append(run.label)
+    found: list[dict[str, Any]] = []
+    for names, runs in lost.items():
+        made_by = command(*(run.folder for run in runs))
+        found.append({"what": listed(PARTS[n] for n in names), "runs": [run.label for run in runs], "command": made_by})
+    found += [{"what": PARTS[name], "runs": runs, "reason": reason} for (name, reason), runs in reasons.items()]
+    if len(_rulers(comparison)) > 1:
+        ruler = next(run.folder.path for run in comparison.runs if part(run, "traversals") or part(run, "through"))
+        again = command(*(run.folder for run in comparison.runs))
+        made_by = f"{again} --axes {shlex.quote(str(ruler))}"
+        labels = [run.label for run in comparison.runs if part(run, "through")]
+        found.append(
+            {"what": "axes in use side by side, as each was measured on other axes", "runs": labels, "command": made_by}
+        )
     return found
 
 
-def _and(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}"
+def _is_there(run: Run, name: str) -> bool:
+    return bool(part(run, name)) and (name not in IN_FILES or bool(run.arrays(name)))
+
+
+def _rulers(comparison: Comparison) -> set[tuple[float, ...]]:
+    """VAEs on whose axes runs were measured: told apart by their v, as a path may be written in two ways."""
+    return {tuple(found["v"]) for run in comparison.runs if (found := part(run, "through"))}
 
 
 def _through(comparison: Comparison) -> dict[str, Any] | None:
     """Shares of every classifier's sensitivity along the axes of one VAE, the most suspicious axis first."""
     runs = [(run, found) for run in comparison.runs if (found := part(run, "through"))]
-    rulers = {found["run"] for _, found in runs}
-    if not runs or len(rulers) > 1:
+    if len(_rulers(comparison)) != 1:
         return None
     first = runs[0][1]
     order = sorted(range(len(first["axes"])), key=lambda place: -first["v"][place])[:MOST_AXES]

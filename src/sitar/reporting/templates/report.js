@@ -144,6 +144,14 @@
     draw(false);
   };
 
-  document.querySelectorAll(".walker").forEach(walker);
-  document.querySelectorAll(".wrong").forEach(wrong);
+  const each = (selector, start) => document.querySelectorAll(selector).forEach((box) => {
+    try {
+      start(box);
+    } catch (error) {  // one part that fails must not take the others with it
+      box.prepend(element("p", "bad", "This part of the report is damaged."));
+      console.error(error);
+    }
+  });
+  each(".walker", walker);
+  each(".wrong", wrong);
 })();
