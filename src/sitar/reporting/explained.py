@@ -18,14 +18,18 @@ from sitar.records import EXPLAIN_VERSION, RunFolder
 
 def read_explain(folder: RunFolder) -> dict[str, Any]:
     """explain.json of a run that was explained."""
-    file = folder.explain_file
+    return read_findings(folder.explain_file, EXPLAIN_VERSION, command(folder))
+
+
+def read_findings(file: Path, version: int, made_by: str) -> dict[str, Any]:
+    """What a command has left in a JSON file of this version."""
     try:
-        explain = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{str(file)!r} cannot be read. `{command(folder)}` makes it.") from error
-    if not isinstance(explain, dict) or explain.get("version") != EXPLAIN_VERSION:
-        raise RunError(f"{str(file)!r} is not of version {EXPLAIN_VERSION}, the only one this release reads.")
-    return explain
+        raise RunError(f"{str(file)!r} cannot be read. `{made_by}` makes it.") from error
+    if not isinstance(found, dict) or found.get("version") != version:
+        raise RunError(f"{str(file)!r} is not of version {version}, the only one this release reads.")
+    return found
 
 
 def read_part(folder: RunFolder, part: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

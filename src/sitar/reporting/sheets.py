@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from sitar.errors import RunError
 from sitar.records import AUDIT_VERSION, RunFolder
+from sitar.reporting.explained import read_findings
 from sitar.reporting.figures import BLUE, GREY, ORANGE
 from sitar.reporting.tiles import fractions, short, tiles
 
@@ -22,14 +22,7 @@ LABELS = 1.5  # inches to its left, for what a row is
 
 def read_audit(folder: RunFolder) -> dict[str, Any]:
     """audit.json of a run that was audited."""
-    file = folder.audit / "audit.json"
-    try:
-        audit = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{str(file)!r} cannot be read. `sitar audit {folder.path}` makes it.") from error
-    if not isinstance(audit, dict) or audit.get("version") != AUDIT_VERSION:
-        raise RunError(f"{str(file)!r} is not of version {AUDIT_VERSION}, the only one this release reads.")
-    return audit
+    return read_findings(folder.audit / "audit.json", AUDIT_VERSION, shlex.join(["sitar", "audit", str(folder.path)]))
 
 
 def draw_audit(folder: RunFolder) -> list[Path]:
