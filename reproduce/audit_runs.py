@@ -1,6 +1,6 @@
-"""Audits of ColorMNIST, of several seeds, as a record: `python reproduce/audit_runs.py [--out runs/audit]`.
+"""Audits of generated shortcuts, of several seeds, as a record: `python reproduce/audit_runs.py color_mnist | sites`.
 
-Finished runs are kept, stopped ones continue. Writes reproduce/records/audit_color_mnist.json.
+Finished runs are kept, stopped ones continue. Writes reproduce/records/audit_NAME.json.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 from sitar.audit.shortcuts import audit_run
 from sitar.training.run import train
 
-RECORD = Path(__file__).parent / "records" / "audit_color_mnist.json"
-PRESET = "color_mnist/vae"
-RUNS = [(0.9, seed) for seed in range(5)] + [(0.5, 0)]
+RHO = {"color_mnist": 0.9, "sites": 0.98}  # at 0.5, the last run of each, there is no shortcut
+SEEDS = range(5)
 
 
-def summary(rho: float, seed: int, out: Path) -> dict[str, Any]:
-    folder = train(PRESET, seed=seed, overrides=[f"data.rho={rho}"], out=out / f"rho{rho}-seed{seed}", resume=True)
+def summary(name: str, rho: float, seed: int, out: Path) -> dict[str, Any]:
+    folder = train(
+        f"{name}/vae", seed=seed, overrides=[f"data.rho={rho}"], out=out / f"rho{rho}-seed{seed}", resume=True
+    )
     audit = audit_run(folder)
     first, second = audit["axes"][:2]
     environment = json.loads(folder.environment_file.read_text(encoding="utf-8"))
@@ -30,7 +31,7 @@ def summary(rho: float, seed: int, out: Path) -> dict[str, Any]:
         "axis": first["axis"],
         **{name: round(first[name], 3) for name in ("accuracy", "correlation", "wasserstein")},
         "next_accuracy": round(second["accuracy"], 3),
-        "color_auc": round(audit["attribute"]["attribute_auc"][first["axis"]], 3),
+        "attribute_auc": round(audit["attribute"]["attribute_auc"][first["axis"]], 3),
         "label_auc": round(audit["attribute"]["label_auc"][first["axis"]], 3),
         "commit": environment["commit"],
         "device": environment["device"],
@@ -39,10 +40,13 @@ def summary(rho: float, seed: int, out: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/audit"))
-    out = parser.parse_args().out
-    rows = [summary(rho, seed, out) for rho, seed in RUNS]
-    RECORD.write_text(json.dumps({"preset": PRESET, "runs": rows}, indent=2) + "\n")
+    parser.add_argument("name", choices=list(RHO))
+    parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/audit/NAME)")
+    options = parser.parse_args()
+    name, out = options.name, options.out or Path("runs", "audit", options.name)
+    rows = [summary(name, rho, seed, out) for rho, seed in [*((RHO[name], seed) for seed in SEEDS), (0.5, 0)]]
+    record = Path(__file__).parent / "records" / f"audit_{name}.json"
+    record.write_text(json.dumps({"preset": f"{name}/vae", "runs": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def test_the_page_of_the_audit_has_the_recorded_figures() -> None:
     record = json.loads((ROOT / "reproduce" / "records" / "audit_color_mnist.json").read_text(encoding="utf-8"))
     for run in record["runs"]:
         figures = [
-            f"{run[name]:.2f}" for name in ("accuracy", "next_accuracy", "correlation", "color_auc", "label_auc")
+            f"{run[name]:.2f}" for name in ("accuracy", "next_accuracy", "correlation", "attribute_auc", "label_auc")
         ]
         assert " | ".join([f"| {run['rho']}", str(run["seed"]), str(run["axis"]), *figures]) in page
 
