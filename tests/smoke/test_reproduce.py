@@ -149,9 +149,10 @@ def test_the_page_of_the_theorem_says_what_its_record_says() -> None:
     assert "Four fifths of what it predicts" in page
 
 
-def test_the_page_of_the_audit_has_the_recorded_figures() -> None:
+@pytest.mark.parametrize("name", ["color_mnist", "sites"])
+def test_the_page_of_the_audit_has_the_recorded_figures(name: str) -> None:
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    record = json.loads((ROOT / "reproduce" / "records" / "audit_color_mnist.json").read_text(encoding="utf-8"))
+    record = json.loads((ROOT / "reproduce" / "records" / f"audit_{name}.json").read_text(encoding="utf-8"))
     for run in record["runs"]:
         figures = [
             f"{run[name]:.2f}" for name in ("accuracy", "next_accuracy", "correlation", "attribute_auc", "label_auc")
