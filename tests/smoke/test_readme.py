@@ -108,6 +108,28 @@ def ood(row: str, column: str) -> list[float]:
     ]
 
 
+def test_what_is_said_of_real_images_holds_in_the_records() -> None:
+    def average(name: str, row: str, column: str, split: str, metric: str) -> float:
+        runs = json.loads((ROOT / f"reproduce/records/{name}.json").read_text(encoding="utf-8"))["runs"]
+        found = [r["splits"][split][metric] for r in runs if r["row"].startswith(row) and r["column"] == column]
+        assert len(found) == 3
+        return 100 * mean(found)
+
+    words = " ".join(README.split())
+    sites = [average("sites", row, "rho = 0.98", "ood_test", "average") for row in ("sitar (axis", "control", "ERM")]
+    assert (
+        f"SITAR is {sites[0] - sites[1]:.0f} points above its control and {sites[2] - sites[0]:.0f} below ERM" in words
+    )
+    tasks = sorted({r["column"] for r in json.loads((ROOT / "reproduce/records/celeba.json").read_text())["runs"]})
+    worst = {
+        row: [average("celeba", row, task, "test", "worst_group") for task in reversed(tasks)]
+        for row in ("sitar (axis noise, alpha 0.1, the paper's)", "control", "ERM")
+    }
+    gains = [[a - b for a, b in zip(worst[row], worst["ERM"], strict=True)] for row in list(worst)[:2]]
+    assert "worst group is {:.0f} and {:.0f} points above ERM's".format(*gains[0]) in words
+    assert "without noise is {:.0f} and {:.0f} above".format(*gains[1]) in words
+
+
 @pytest.mark.parametrize(("column", "paper"), [("0.5", 69.9), ("0.7", 70.2), ("0.9", 71.5), ("1.0", 70.3)])
 def test_headline_holds_in_the_record(column: str, paper: float) -> None:
     values = ood("sitar_best", f"rho = {column}")
