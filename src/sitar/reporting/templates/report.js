@@ -102,7 +102,9 @@
       box.querySelector(".left").textContent = model.left > 0 ? `${model.left} more axes are not shown.` : "";
     };
     const choose = () => {
-      options(start, runs[Number(run.value)].starts.map((one) => one.name));
+      const names = runs[Number(run.value)].starts.map((one) => one.name);
+      options(start, names);
+      start.value = Math.min(1, names.length - 1);  // a real sample: the mean of all is a blur
       draw();
     };
     options(run, runs.map((one) => one.label));
