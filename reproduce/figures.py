@@ -43,7 +43,9 @@ PICTURES = {
     "traversals": Picture(
         title="What moves along each latent axis, and how closely does it track the label?",
         shows="Each row decodes one axis of a beta-VAE, from its lowest to its highest value, while all others stay; "
-        "the bar is v. The paper finds colour (ColorMNIST) and gender (CelebA) on the axis with the highest bar.",
+        "the bar is v. The paper finds colour (ColorMNIST) and gender (CelebA) on the axis with the highest bar. Ours are "
+        "one seed each, made on a CPU; CelebA is the first 10,000 images with all groups (data.partition=first_10k, "
+        "data.majority_only=false), where the first axis is not gender ([the audit](audit.md)).",
         presets="`color_mnist/vae` and `celeba/vae`",
     ),
     "gradcam": Picture(
@@ -80,7 +82,7 @@ def finished(table: dict[str, Any], runs: Path) -> dict[str, Any]:
     done = [job for job in todo if RunFolder(runs / job["folder"]).is_done]
     if len(done) < len(todo):
         print(f"{len(todo) - len(done)} of {len(todo)} runs in {runs} are not finished and left out.")
-    return {"runs": [run._describe(job, runs / job["folder"]) for job in done]}
+    return {"runs": [run.describe(job, runs / job["folder"]) for job in done]}
 
 
 def levels(about: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -97,7 +97,7 @@ def run_all(todo: list[dict[str, Any]], out: Path, device: str, workers: int, fi
 
 def collect(name: str, out: Path, todo: list[dict[str, Any]]) -> None:
     """The record: what the run folders say, as far as a table needs it. Rows that were not made now stay."""
-    made = [_describe(job, out / job["folder"]) for job in todo]
+    made = [describe(job, out / job["folder"]) for job in todo]
     rows = {run["row"] for run in made}
     kept = [run for run in load_record(name)["runs"] if run["row"] not in rows] if record_path(name).exists() else []
     order = list(load_table(name)["rows"])
@@ -107,7 +107,7 @@ def collect(name: str, out: Path, todo: list[dict[str, Any]]) -> None:
     record_path(name).write_text(f'{{\n  "runs": [\n{text}\n  ]\n}}\n', encoding="utf-8")
 
 
-def _describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One run as the record holds it."""
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
