@@ -43,9 +43,10 @@ PICTURES = {
     "traversals": Picture(
         title="What moves along each latent axis, and how closely does it track the label?",
         shows="Each row decodes one axis of a beta-VAE, from its lowest to its highest value, while all others stay; "
-        "the bar is v. The paper finds colour (ColorMNIST) and gender (CelebA) on the axis with the highest bar. "
-        "Ours are one seed each, made on a CPU; CelebA is the first 10,000 images with all groups (data.partition=first_10k, "
-        "data.majority_only=false), where the first axis is not gender ([the audit](audit.md)).",
+        "the bar is v. The paper finds colour (ColorMNIST) and gender (CelebA) on the axis with the highest bar. Ours "
+        "are one seed each, made on a CPU; CelebA is the first 10,000 images with all groups "
+        "(data.partition=first_10k, data.majority_only=false), where the first axis is not gender "
+        "([the audit](audit.md)).",
         presets="`color_mnist/vae` and `celeba/vae`",
     ),
     "gradcam": Picture(
