@@ -4,7 +4,8 @@ A table is data (reproduce/NAME.yaml): rows of presets, columns of settings, see
 Its `splits` say what is shown: SPLIT[.METRIC][@SELECTION], the average of the selected epoch unless it says otherwise.
 A row may have seeds of its own, or be taken from the record of another table (`from: [NAME, row]`).
 With `curves: [SPLIT, ...]` the record keeps their averages after every epoch; `train.evaluate` must name these splits.
-What a `figure` says is read by figures.py.
+What a `figure` says is read by figures.py. With `explain: true` each run is explained as by `sitar explain`, and a
+column may show the share of Grad-CAM's mass in a box, `gradcam.mass_in_box`.
 Runs that are finished are kept, stopped ones continue. The record (reproduce/records/NAME.json) is what the table
 (docs/results/NAME.md) is made of, so that it can be made again without a GPU: `--table` does only that.
 `--rows` makes some rows again and leaves the rest of the record as it is; each run says by which commit it was made.
@@ -59,6 +60,7 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
             .replace("/", "-")
             .replace(" ", ""),
             "curves": table.get("curves", []),
+            "explain": table.get("explain", False),
         }
         for row, what in table["rows"].items()
         if "preset" in what
@@ -78,6 +80,11 @@ def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
         job["preset"], overrides=[*job["overrides"], *files], seed=job["seed"], out=out / job["folder"],
         device=device, resume=True, progress=False,
     )  # fmt: skip
+    if job["explain"]:
+        from sitar.audit.explain import explain_runs
+        from sitar.records import RunFolder
+
+        list(explain_runs([RunFolder(out / job["folder"])], device=device))
     return job["folder"]
 
 
@@ -118,6 +125,9 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         | {"intervals": {key: [_short(v) for v in ends] for key, ends in _intervals(metrics).items()}}
         for split, metrics in result["splits"].items()
     }
+    if job.get("explain"):
+        explained = json.loads((folder / "artifacts" / "explain.json").read_text(encoding="utf-8"))
+        run["splits"]["gradcam"] = {key: _short(explained["gradcam"][key]) for key in ("n", "mass_in_box", "box")}
     if chosen := _selections(result, lines):
         run["selections"] = chosen
     if job.get("curves"):
@@ -289,7 +299,7 @@ def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
         return f"{value_of(run, split):.1f} ({first:.2f}, {second:.2f})"
 
     return [
-        f"Seed by seed, {label} accuracy, in brackets the two largest shortcut scores of the last epoch. Two high",
+        f"Seed by seed, {label}, in brackets the two largest shortcut scores of the last epoch. Two high",
         "scores mean that training has spread the shortcut over two axes.",
         "",
         *_by_seed(table, scored, cell),

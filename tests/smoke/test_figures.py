@@ -19,7 +19,9 @@ SWEEPS = {
     "sweep_alpha": ("alpha", {0, 0.1, 0.5, 1, 1.5}, {"beta": 2.0, "lambda_": 10.0}),
     "sweep_lambda": ("lambda_", {0, 0.01, 0.1, 1, 5, 10}, {"alpha": 1.0, "beta": 2.0}),
     "sweep_noise": ("alpha", {1}, {"beta": 2.0, "lambda_": 10.0}),
+    "sweep_analytic": ("alpha", {1}, {"beta": 2.0, "lambda_": 10.0}),
 }
+PRESETS = {"sweep_noise": "color_mnist/isotropic", "sweep_analytic": "color_mnist/sitar_analytic"}
 
 
 @pytest.fixture
@@ -54,8 +56,7 @@ def test_a_sweep_moves_one_setting_of_the_paper(name: str, figures) -> None:
     assert {seed: sum(c.seed == seed for c in configs) for seed in (0, 1, 2)} == dict.fromkeys(
         (0, 1, 2), len(set(values))
     )
-    presets = {"color_mnist/isotropic"} if name == "sweep_noise" else {"color_mnist/sitar"}
-    assert {job["preset"] for job in jobs} == presets
+    assert {job["preset"] for job in jobs} == {PRESETS.get(name, "color_mnist/sitar")}
     for config in configs:
         assert config.data.rho == 0.9
         assert {name: getattr(config.method, name) for name in fixed} == fixed
@@ -73,8 +74,9 @@ def test_levels_come_from_records(figures) -> None:
                 assert not name.startswith("control") or (split == "ood_test" and 9 < level < 10.5)
 
 
-def test_noises_are_compared_at_the_same_strengths(figures) -> None:
-    noise, alpha = (figures.run.load_table(name) for name in ("sweep_noise", "sweep_alpha"))
+@pytest.mark.parametrize("name", PRESETS)
+def test_noises_are_compared_at_the_same_strengths(name: str, figures) -> None:
+    noise, alpha = (figures.run.load_table(name) for name in (name, "sweep_alpha"))
     assert set(noise["columns"]) < set(alpha["columns"])
     source, row = noise["rows"]["sitar (axis noise, the paper's)"]["from"]
     assert source == "sweep_alpha"

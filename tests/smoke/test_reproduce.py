@@ -63,6 +63,24 @@ def test_a_fit_after_the_epochs_has_no_selections(runner, tmp_path: Path) -> Non
     assert runner.value_of(run, "ood_test@val_average") == runner.value_of(run, "ood_test")
 
 
+def test_runs_are_explained_where_a_table_says_so(runner, tmp_path: Path) -> None:
+    table = runner.load_table("gradcam")
+    jobs = runner.jobs(table)
+    assert {job["seed"] for job in jobs if job["explain"]} == {0, 1, 2}
+    assert {job["preset"] for job in jobs} == {"celeba/erm", "celeba/control", "celeba/sitar"}
+
+    job = {**jobs[0], "preset": "color_mnist/erm", "overrides": ["train.epochs=1"], "folder": "run"}
+    runner.work(job, tmp_path, "cpu", [setting for setting in TINY if not setting.startswith("train.epochs")])
+    file = tmp_path / "run" / "artifacts" / "explain.json"
+    explained = json.loads(file.read_text(encoding="utf-8"))
+    assert explained["gradcam"]["mass_in_box"] is None  # digits have no face
+    explained["gradcam"] |= {"mass_in_box": 0.25, "n": 7}
+    file.write_text(json.dumps(explained))
+    run = runner.describe(job, tmp_path / "run")
+    assert runner.value_of(run, table["splits"]["mass inside the face"]) == 25
+    assert run["splits"]["gradcam"]["n"] == 7
+
+
 @pytest.mark.parametrize("table", sorted(path.stem for path in (ROOT / "reproduce").glob("*.yaml")))
 def test_every_run_of_a_table_has_valid_settings(table: str, runner) -> None:
     for job in runner.jobs(runner.load_table(table)):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from sitar.errors import RunError
-from sitar.records import EXPLAIN_VERSION, RunFolder, to_json
+from sitar.records import EXPLAIN_VERSION, RESULT_VERSION, RunFolder, to_json
 from sitar.reporting.figures import save
 from sitar.reporting.heat import MOST as MOST_IMAGES
 from sitar.reporting.heat import heat_figure, read_heat
@@ -158,28 +158,47 @@ def test_scores_come_from_training_where_none_were_measured(tmp_path: Path) -> N
     assert read_walk(folder).scores == [0.25, 0.5]
 
 
-def a_heat(folder: Path, index: range = range(10, 18), boxed: bool = True, channels: int = 3, **more: Any) -> RunFolder:
-    random, n = np.random.default_rng(0), len(index)
+def a_heat(
+    folder: Path, index: range = range(10, 18), boxed: bool = True, channels: int = 3, n: int = 500, **more: Any
+) -> RunFolder:
+    random, shown = np.random.default_rng(0), len(index)
     arrays = {
-        "images": random.integers(0, 256, (n, channels, 8, 8), dtype=np.uint8),
-        "maps": random.random((n, 8, 8), dtype=np.float32),
-        "labels": np.arange(n) % 2,
-        "predicted": np.zeros(n, dtype=np.int64),
+        "images": random.integers(0, 256, (shown, channels, 8, 8), dtype=np.uint8),
+        "maps": random.random((shown, 8, 8), dtype=np.float32),
+        "labels": np.arange(shown) % 2,
+        "predicted": np.zeros(shown, dtype=np.int64),
         "index": np.array(index),
     }
     box = {"mass_in_box": 0.6, "box": [0.2, 0.2, 0.8, 0.9]} if boxed else {"mass_in_box": None, "box": None}
-    return explained(folder, {"gradcam": arrays}, gradcam={"layer": "l", "split": "test", "n": 500, **box}, **more)
+    return explained(folder, {"gradcam": arrays}, gradcam={"layer": "l", "split": "test", "n": n, **box}, **more)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"boxed": False}, {"channels": 1}, {"index": range(12, 14)}, {"index": range(200)}, {"preset": 3 * ODD}],
+    [
+        *({}, {"boxed": False}, {"channels": 1}, {"index": range(12, 14)}, {"index": range(200)}),
+        *({"preset": 3 * ODD}, {"n": 1000}),
+    ],
     ids=str,
 )
 def test_heat_is_drawn(options: dict[str, Any], tmp_path: Path) -> None:
     first = read_heat(a_heat(tmp_path / "first", **options))
     whole(heat_figure([first]), tmp_path / "one.png")
     whole(heat_figure([first, read_heat(a_heat(tmp_path / "other"))]), tmp_path / "two.png")
+
+
+def test_images_are_named_by_their_class(tmp_path: Path) -> None:
+    folder = a_heat(tmp_path / "run")
+    shown = [label.get_text() for label in heat_figure([read_heat(folder)]).axes[0].get_xticklabels()]
+    assert shown == ["class 0", "class 1"] * 4
+    classes = ["not Blond_Hair", 3 * ODD]
+    folder.result_file.write_bytes(to_json({"version": RESULT_VERSION, "classes": classes}))
+    (folder.path / "done").touch()
+    figure = heat_figure([read_heat(folder)])
+    shown = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert shown[0] == "not Blond_Hair"
+    assert shown[1].endswith("…")
+    whole(figure, tmp_path / "named.png")
 
 
 def test_runs_are_shown_on_images_that_all_have(tmp_path: Path) -> None:

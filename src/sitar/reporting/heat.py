@@ -21,6 +21,7 @@ from sitar.reporting.tiles import GAP, fractions, short, tile
 MOST = 8  # images that are shown
 TILE = 1.0  # inches of an image
 LETTER = 0.075  # of a letter in the name of a run
+NAME = 14  # letters of a class that have room below an image
 WORDS = 30  # letters of a preset's name that have room
 BARS = 1.9  # of the panel of shares
 HEAD, FOOT = 0.4, 0.6
@@ -40,6 +41,7 @@ class Heat:
     share: float | None
     samples: int
     box: list[float] | None
+    classes: list[str]  # names, where the run has kept them
 
 
 def read_heat(folder: RunFolder) -> Heat:
@@ -55,6 +57,7 @@ def read_heat(folder: RunFolder) -> Heat:
         share=about["mass_in_box"],
         samples=about["n"],
         box=about["box"],
+        classes=(folder.result().get("classes") or []) if folder.is_done else [],
     )
 
 
@@ -88,7 +91,9 @@ def _maps(plot: Axes, heats: Sequence[Heat], common: Sequence[int]) -> None:
             if heat.predicted[at] != heat.labels[at]:
                 plot.text(column + 0.93, row + 0.1, "×", color="white", fontsize=11, ha="right", va="center",
                           fontweight="bold", bbox={"color": "#b3261e", "pad": 0.6})  # fmt: skip
-    classes = [f"class {heats[0].labels[np.flatnonzero(heats[0].index == index)[0]]}" for index in common]
+    labels = [int(heats[0].labels[np.flatnonzero(heats[0].index == index)[0]]) for index in common]
+    names = heats[0].classes
+    classes = [short(names[label], NAME) if label < len(names) else f"class {label}" for label in labels]
     plot.set(xlim=(0, len(common)), ylim=(1 + len(heats), 0))
     plot.set_yticks([i + 0.5 for i in range(1 + len(heats))], ["image", *map(_lines, heats)])
     plot.set_xticks([j + 0.5 for j in range(len(common))], classes)
@@ -123,8 +128,9 @@ def _shares(plot: Axes, heats: Sequence[Heat]) -> None:
         plot.text(inside, -0.04, f"{area:.0f}: spread evenly", color=GREY, fontsize=8.5, ha="center", va="bottom")
     plot.set(xlim=(0, 100), ylim=(len(heats), 0), yticks=[], xticks=[0, 50, 100])
     plot.tick_params(labelsize=8)
-    samples = " and ".join(dict.fromkeys(f"{heat.samples:,}" for heat in heats))
-    plot.set_xlabel(f"heat inside the box (%),\nmean of {samples} images", fontsize=8.5)
+    fewest, most = min(heat.samples for heat in heats), max(heat.samples for heat in heats)
+    samples = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    plot.set_xlabel(f"heat inside the box (%),\nmean of {samples} images", fontsize=8)
     plot.spines[["top", "right"]].set_visible(False)
 
 
