@@ -224,7 +224,9 @@ def test_demo(tmp_path: Path) -> None:
     assert "digits 0-4" in page
     assert "sitar train demo/sitar --seed 3 --set" in page
     again = json.loads(sitar("demo", *quick, "--json", cwd=tmp_path).stdout)  # finished runs are kept
-    assert set(again) == {"ERM", "control", "SITAR"}
+    assert set(again["runs"]) == {"ERM", "control", "SITAR"}
+    assert (tmp_path / again["report"]) == report
+    assert (tmp_path / again["figure"]).exists()
     assert "SITAR stopped" in sitar("demo", *quick, "--set", "train.epochs=2", cwd=tmp_path, expect=2).stderr
 
 

@@ -21,7 +21,7 @@ from PIL import Image
 from sitar.errors import ConfigError, RunError
 from sitar.reporting import report as reporting
 from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, wilson
-from sitar.reporting.embed import heated, sheet
+from sitar.reporting.embed import framed, heated, sheet
 from sitar.reporting.gather import gather
 from sitar.reporting.pictures import cam
 from sitar.reporting.report import write_report
@@ -296,6 +296,14 @@ def test_large_pictures_of_grad_cam_are_made_smaller(tmp_path: Path) -> None:
     assert found is not None
     assert max(pixels(found["pictures"][0]["uri"]).shape[:2]) <= 256, "two tiles of at most 128 pixels"
     assert found["area"] == pytest.approx(0.36)
+
+
+def test_the_box_is_drawn_on_what_is_looked_at() -> None:
+    image = np.zeros((3, 10, 20), np.uint8)
+    drawn = framed(image, [0.25, 0.2, 0.75, 1.0])
+    assert image.max() == 0
+    assert (drawn[0] > 0).sum() == 2 * 11 + 2 * 6  # columns 5 to 15, rows 2 to 9 which is the last
+    assert drawn[:, 2, 5:16].min() == drawn[:, 9, 5:16].min() == drawn[:, 2:10, [5, 15]].min() == 255
 
 
 def test_damaged_predictions_cost_what_needs_them_only(runs: list[Path], tmp_path: Path) -> None:

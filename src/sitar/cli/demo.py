@@ -53,7 +53,8 @@ def command(
         [folder.path for folder in runs], out / f"report-seed{seed}.html", "sitar demo: coloured digits"
     )
     if as_json:
-        print_json({label: folder.result() for label, folder in folders.items()})
+        results = {label: folder.result() for label, folder in folders.items()}
+        print_json({"runs": results, "figure": str(figure), "report": str(report)})
         return
     print_table(compare_table(group_runs(runs), ["average"]))
     erm, sitar = (100 * folders[label].result()["splits"]["ood_test"]["average"] for label in ("ERM", "SITAR"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,17 @@ def heated(image: NDArray[np.uint8], heat: NDArray[np.float32]) -> NDArray[np.ui
     hot = np.array([255.0, 140.0, 20.0], np.float32)
     mixed = (1 - 0.75 * strength) * (0.55 * grey + 40) + 0.75 * strength * hot
     return mixed.clip(0, 255).astype(np.uint8).transpose(2, 0, 1)
+
+
+def framed(image: NDArray[np.uint8], box: Sequence[float]) -> NDArray[np.uint8]:
+    """An image (channel, height, width) with a white frame, one pixel wide; left, top, right, bottom as fractions."""
+    height, width = image.shape[1:]
+    left, right = (min(round(end * width), width - 1) for end in box[::2])
+    top, bottom = (min(round(end * height), height - 1) for end in box[1::2])
+    image = image.copy()
+    image[:, [top, bottom], left : right + 1] = 255
+    image[:, top : bottom + 1, [left, right]] = 255
+    return image
 
 
 def _jpeg(pixels: NDArray[np.uint8]) -> str:

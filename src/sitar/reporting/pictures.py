@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sitar.reporting.embed import heated, rgb, sheet
+from sitar.reporting.embed import framed, heated, rgb, sheet
 from sitar.reporting.gather import Comparison, Run
 
 MOST_WRONG = 48  # images of each run that it gets wrong and another does not
@@ -121,15 +121,15 @@ def cam(run: Run) -> dict[str, Any] | None:
     if not about or "images" not in arrays:
         return None
     step = -(-max(arrays["images"].shape[2:]) // MOST_SIDE)
-    pairs = [
-        np.stack([rgb(image).transpose(2, 0, 1), heated(image, heat)])[:, :, ::step, ::step]
-        for image, heat in zip(arrays["images"], arrays["maps"], strict=True)
-    ]
+    box = about.get("box")
+    pairs = []
+    for image, heat in zip(arrays["images"], arrays["maps"], strict=True):
+        plain, hot = (some[:, ::step, ::step] for some in (rgb(image).transpose(2, 0, 1), heated(image, heat)))
+        pairs.append(np.stack([plain, hot if box is None else framed(hot, box)]))
     pictures = [
         {"uri": sheet(pair[None]).uri, "label": run.classes[int(label)], "said": run.classes[int(said)]}
         for pair, label, said in zip(pairs, arrays["labels"], arrays["predicted"], strict=True)
     ]
-    box = about.get("box")
     area = None if box is None else (box[2] - box[0]) * (box[3] - box[1])
     return {"label": run.label, "pictures": pictures, "area": area, **about}
 
