@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -123,6 +125,26 @@ def test_a_camera_held_any_way(kind: str, orientation: int) -> None:
     assert pixels.sum() < 200
 
 
+@pytest.mark.parametrize("kind", ["four channels", "pages", "planes", "white is zero"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_stacks_are_turned_as_pictures_are(kind: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    expected = decode(of(RGB, "PNG", exif=exif), (8, 8))
+    tag, rgba = [(0x0112, "H", 1, orientation, True)], np.dstack([RGB, RGB[..., :1]])
+    deep = RGB.transpose(2, 0, 1).astype(np.uint16) * 257
+    if kind == "four channels":
+        data = tiff(rgba, photometric="rgb", extrasamples=["unassalpha"], extratags=tag)
+        expected = np.concatenate([expected, expected[:1]])
+    elif kind == "pages":
+        data = tiff(RGB.transpose(2, 0, 1), photometric="minisblack", extratags=tag)
+    elif kind == "planes":
+        data = tiff(deep, photometric="rgb", planarconfig="separate", extratags=tag)
+    else:
+        data, expected = tiff(65535 - deep[0], photometric="miniswhite", extratags=tag), expected[:1]
+    np.testing.assert_array_equal(decode(data, (8, 8), channels=len(expected)), expected)
+
+
 def test_gray_is_one_channel() -> None:
     np.testing.assert_array_equal(decode(of(GRAY), SIZE, channels=1), GRAY[None])
     np.testing.assert_array_equal(decode(of(DEEP), SIZE, channels=1), np.rint(DEEP / 257)[None])
@@ -151,6 +173,86 @@ def test_stacks_keep_their_channels(channels: int, dtype: type, form: str) -> No
     }[form]()
     expected = planes if dtype == np.uint8 else np.rint(planes / 257)
     np.testing.assert_array_equal(decode(data, SIZE, channels=channels), expected)
+
+
+def retagged(data: bytes, order: str, old: int, new: int) -> bytes:
+    """The file with the number of a tag of one short integer changed."""
+    (there,) = re.finditer(re.escape(struct.pack(f"{order}HHI", old, 3, 1)), data)
+    return data[: there.start()] + struct.pack(f"{order}H", new) + data[there.start() + 2 :]
+
+
+def eight_bits(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "f":
+        return np.rint(values.astype(np.float64) * 255)
+    return values * 255.0 if values.dtype == bool else values / (1 if values.dtype == np.uint8 else 257)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+@pytest.mark.parametrize("layout", [{}, {"rowsperstrip": 5}, {"tile": (16, 16)}], ids=["whole", "strips", "tiles"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("extra", [None, "unassalpha", "assocalpha", "unspecified"])
+def test_colours_of_every_layout(
+    order: str, compression: str | None, planar: str, layout: dict[str, Any], dtype: type, extra: str | None
+) -> None:
+    """Against NumPy, to a value for the colour and one for alpha: Pillow cuts the low eight of sixteen bits off."""
+    planes = RANDOM.integers(0, np.iinfo(dtype).max + 1, (4 if extra else 3, 24, 20), dtype=dtype)
+    if extra == "assocalpha":
+        planes[:3] = np.minimum(planes[:3], planes[3:])
+    pixels = planes if planar == "separate" else np.moveaxis(planes, 0, -1)
+    data = tiff(
+        pixels, photometric="rgb", planarconfig=planar, compression=compression, byteorder=order,
+        extrasamples=extra and [extra], **layout,
+    )  # fmt: skip
+    expected = eight_bits(planes)
+    rgb = expected[:3] * (expected[3] / 255 if extra == "unassalpha" else 1)
+    found = decode(data, (24, 20))
+    np.testing.assert_allclose(found, rgb, atol=2.1)
+    np.testing.assert_array_equal(decode(data, (24, 20), channels=1)[0], luma(found))
+    if extra:
+        np.testing.assert_allclose(decode(data, (24, 20), channels=4), expected, atol=0.5)
+
+
+def luma(rgb: np.ndarray) -> np.ndarray:
+    return np.asarray(Image.fromarray(rgb.transpose(1, 2, 0)).convert("L"))
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("photometric", ["minisblack", "miniswhite"])
+@pytest.mark.parametrize("dtype", ["?", "u1", "u2", "i2", "u4", "i4", "f2", "f4", "f8"])
+def test_gray_of_every_layout(order: str, compression: str | None, planar: bool, photometric: str, dtype: str) -> None:
+    """Planes of one channel are strange and allowed; zero is white where the file says so, whatever its depth."""
+    largest = 1 if dtype[0] == "f" else {"u1": 255, "i2": 32767}.get(dtype, 65535)
+    values = UNIT > 0.5 if dtype == "?" else (UNIT * largest).astype(dtype)
+    tag = [(290, "H", 1, 2, True)] if planar else []
+    data = tiff(values, photometric=photometric, compression=compression, byteorder=order, extratags=tag)
+    data = retagged(data, order, 290, 284) if planar else data
+    expected = np.rint(eight_bits(values))
+    expected = 255 - expected if photometric == "miniswhite" else expected
+    for channels in (1, 3):
+        found = decode(data, SIZE, channels=channels)
+        np.testing.assert_allclose(found, np.stack([expected] * channels), atol=1 if dtype == "f2" else 0)
+
+
+@pytest.mark.parametrize("photometric", ["minisblack", "miniswhite"])
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_gray_of_sixteen_bits_with_alpha(photometric: str, planar: str) -> None:
+    planes = RANDOM.integers(0, 65536, (2, *SIZE), dtype=np.uint16)
+    pixels = planes if planar == "separate" else np.moveaxis(planes, 0, -1)
+    data = tiff(pixels, photometric=photometric, planarconfig=planar, extrasamples=["unassalpha"])
+    gray, alpha = np.rint(planes / 257)
+    gray = 255 - gray if photometric == "miniswhite" else gray
+    np.testing.assert_array_equal(decode(data, SIZE, channels=2), [gray, alpha])
+    np.testing.assert_allclose(decode(data, SIZE), [gray * alpha / 255] * 3, atol=1)
+
+
+def test_pages_whose_zero_is_white_are_inverted_each() -> None:
+    planes = RANDOM.integers(0, 65536, (5, *SIZE), dtype=np.uint16)
+    data = tiff(planes, photometric="miniswhite")
+    np.testing.assert_array_equal(decode(data, SIZE, channels=5), 255 - np.rint(planes / 257))
 
 
 def test_channels_are_resized_and_cropped_each() -> None:
@@ -211,7 +313,6 @@ def test_bombs_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_real_bomb_is_a_bad_file() -> None:
     """A few kilobytes that would be two gigabytes."""
-    import struct
     import zlib
 
     def chunk(name: bytes, content: bytes) -> bytes:

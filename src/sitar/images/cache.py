@@ -34,7 +34,7 @@ from sitar.images.files import Files
 from sitar.records import to_json, write_atomic
 
 logger = logging.getLogger(__name__)
-VERSION = 1  # of the pixels: a change in decoding makes new caches
+VERSION = 2  # of the pixels: a change in decoding makes new caches
 CHUNK = 64  # images that a process is given at a time
 CHECKPOINT_SECONDS = 10.0  # between two states on disk from which a killed preparation continues
 TO_DO, GOOD, BAD = range(3)

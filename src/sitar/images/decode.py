@@ -7,16 +7,16 @@ without it.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sitar.errors import SitarError
 from sitar.images.bits import BadImageError, to_uint8
 from sitar.images.dicom import is_dicom, read_dicom
-from sitar.images.stack import is_tiff, read_stack
+from sitar.images.stack import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
 
-ORIENTATION = 0x0112  # EXIF: how the camera was held
+BITS, PHOTOMETRIC, PLANAR, EXTRA_SAMPLES = 258, 262, 284, 338  # tags of TIFF
 MAX_PIXELS = 100_000_000  # of a file, before it is decoded: more is a mistake or an attack
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ def _planes(data: bytes, channels: int) -> list[Image.Image]:
     if is_dicom(data):
         image = read_dicom(data, MAX_PIXELS)
     elif is_tiff(data) and (channels not in (1, 3) or not _is_photo(data)):
-        return read_stack(data, channels, MAX_PIXELS)
+        planes = read_stack(data, channels, MAX_PIXELS)
+        if len(planes) > 1:
+            return planes
+        image = planes[0]
     else:
         image = _upright(data)
     if channels == 3:
@@ -81,12 +84,24 @@ def _upright(data: bytes) -> Image.Image:
 
 
 def _is_photo(data: bytes) -> bool:
-    """Whether Pillow sees all there is in a TIFF file: one page of at most four channels."""
+    """Whether Pillow sees all there is in a TIFF file, one page of at most four channels, and sees it right."""
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return getattr(image, "n_frames", 1) == 1
+            return getattr(image, "n_frames", 1) == 1 and not _is_misread(image)
     except UnidentifiedImageError:
         return False
+
+
+def _is_misread(image: Any) -> bool:
+    """TIFF files that Pillow (13.0) opens and whose pixels it gets wrong, in silence or not."""
+    tags = image.tag_v2
+    is_raw, is_deep = image.info["compression"] == "raw", max(tags.get(BITS, (1,))) > 8
+    if is_deep and tags.get(PHOTOMETRIC, WHITE_IS_ZERO) == WHITE_IS_ZERO:
+        return True  # not inverted
+    if is_raw:  # planes are taken for plain ones of eight bits
+        is_plain = not is_deep and len(image.getbands()) > 1 and tags.get(EXTRA_SAMPLES) != PREMULTIPLIED
+        return tags.get(PLANAR) == 2 and not is_plain
+    return image.mode in ("I", "F") and tags.prefix == b"MM"  # the order of bytes is changed twice
 
 
 def _channels(image: Image.Image) -> list[bytes]:
