@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import socket
 import struct
 import sys
 import zipfile
@@ -19,7 +21,7 @@ from pydicom.encaps import encapsulate
 from pydicom.uid import UID, ExplicitVRLittleEndian, JPEGLSLossless, SecondaryCaptureImageStorage, generate_uid
 
 from sitar.data import load_data
-from sitar.data.folder import FolderConfig
+from sitar.data.folder import Folder, FolderConfig
 from sitar.errors import DataError
 from sitar.images.bits import BadImageError, to_uint8
 from sitar.images.cache import cached_images
@@ -500,5 +502,23 @@ def test_what_cannot_even_be_read_is_a_bad_file(tmp_path: Path) -> None:
     bad = cached_images("made", ["a.png", "b.png", "folder.png"], files, SIZE, on_bad="skip").bad
     assert bad == {
         "a.png": "the zip archive is damaged here: Bad CRC-32 for file 'a.png'",
-        "folder.png": "cannot be read: Is a directory",
+        "folder.png": "not a regular file, but a folder, a pipe, a socket or a device",
     }
+
+
+def test_what_is_no_regular_file_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    (tmp_path / "data" / "b").mkdir()
+    for i in range(12):
+        (tmp_path / "data" / "ab"[i % 2] / f"{i}.png").write_bytes(of(RGB))
+    os.mkfifo("data/a/pipe.png")
+    os.symlink("/dev/zero", "data/a/device.png")
+    os.symlink("../a/pipe.png", "data/b/link.png")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("data/b/socket.png")
+        config = FolderConfig(root="data", image_size=8, on_bad="skip")
+        _, cached = Folder.prepare(config)
+    assert set(cached.bad) == {"a/pipe.png", "a/device.png", "b/link.png", "b/socket.png"}
+    assert set(cached.bad.values()) == {"not a regular file, but a folder, a pipe, a socket or a device"}
+    assert cached.good.sum() == 12

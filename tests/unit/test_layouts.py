@@ -513,6 +513,8 @@ def test_on_bad_is_an_option(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     done = sitar(*call, "--on-bad", "skip")
     assert "39 images ready, 1 left out" in done.stdout
     assert f"left out: {bird(4)}: the file is empty" in done.stderr
+    report = json.loads(sitar(*call, "--on-bad", "skip", "--json").stdout)
+    assert (report["ready"], report["left_out"], report["bad"]) == (39, 1, {bird(4): "the file is empty"})
     assert "data.on_bad = 'maybe' is not allowed" in sitar(*call, "--on-bad", "maybe", expect=2).stderr
 
 

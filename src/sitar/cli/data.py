@@ -98,12 +98,13 @@ def prepare(
     with _bars(console) as bars:
         task = bars.add_task(f"{dataset.title}: images", total=len(index))
         index, cached = dataset.prepare(config, lambda done: bars.update(task, completed=done), index)
+    ready, left_out = len(index) - len(cached.bad), len(cached.bad)
     if as_json:
-        print_json({"images": len(index), "bad": cached.bad, "checksum": cached.checksum})
+        print_json({"ready": ready, "left_out": left_out, "bad": cached.bad, "checksum": cached.checksum})
         return
     for file, reason in cached.bad.items():
         print(f"left out: {file}: {reason}", file=sys.stderr)
-    typer.echo(f"{len(index) - len(cached.bad):,} images ready, {len(cached.bad):,} left out.")
+    typer.echo(f"{ready:,} images ready, {left_out:,} left out.")
 
 
 def _bars(console: Console, *columns: ProgressColumn) -> Progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -137,12 +138,16 @@ class Files:
         if shard := self.shards.get(name.rpartition("/")[0]):
             return shard.read(int(name.rpartition("/")[2]))
         for folder in self.folders:
+            path = os.path.join(folder, name)
             try:
-                file = os.open(os.path.join(folder, name), os.O_RDONLY)
+                status = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for somebody to write into it
+                raise BadImageError("not a regular file, but a folder, a pipe, a socket or a device")
+            file = os.open(path, os.O_RDONLY)
             try:
-                return os.read(file, os.fstat(file).st_size)
+                return os.read(file, status.st_size)
             finally:
                 os.close(file)
         raise FileNotFoundError(name)
