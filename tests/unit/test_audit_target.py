@@ -46,7 +46,12 @@ def test_tables_hold_images_or_features(here: Path) -> None:
     (here / "t.csv").write_text("path,label\na.png,0\n")
     data = data_of(find_target("t.csv"))
     assert (data["name"], data["root"], data["table"]) == ("table", ".", "t.csv")
-    assert data_of(find_target("t.csv", root="images"))["root"] == "images"
+    data = data_of(find_target("t.csv", root="images"))
+    assert (data["root"], data["table"]) == ("images", str(here / "t.csv"))
+    (here / "scans").mkdir()
+    (here / "scans" / "t.csv").write_text("path,label\na.png,0\n")
+    data = data_of(find_target("scans/t.csv"))
+    assert (data["root"], data["table"]) == ("scans", "t.csv")
     (here / "strange.csv").write_text("pth,label\na.png,0\n")
     assert data_of(find_target("strange.csv", root="images"))["name"] == "table"  # images were said to be there
     (here / "f.csv").write_text("f1,file,label\n0.5,a.png,0\n")

@@ -258,13 +258,23 @@ def test_numbers_as_labels_are_in_their_own_order(tmp_path: Path) -> None:
     assert Table.index(TableConfig(root=str(tmp_path))).classes == tuple(map(str, range(11)))
 
 
-def test_which_table_is_asked(tmp_path: Path) -> None:
+def test_which_table_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"has 0 \.csv or \.parquet files"):
         Table.index(TableConfig(root=str(tmp_path)))
     one, two = write(tmp_path, GOOD, "one.csv"), write(tmp_path, GOOD, "two.csv")
     with pytest.raises(DataError, match=r"has 2 \.csv or \.parquet files"):
         Table.index(TableConfig(root=str(tmp_path)))
     assert len(Table.index(TableConfig(root=str(tmp_path), table=str(two)))) == len(GOOD)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans").mkdir()
+    half = GOOD[: len(GOOD) // 2]
+    for below, here, n in [(None, half, half), (GOOD, half, GOOD), (GOOD, None, GOOD)]:
+        for folder, rows in [(tmp_path / "scans", below), (tmp_path, here)]:
+            write(folder, rows, "three.csv") if rows else (folder / "three.csv").unlink(missing_ok=True)
+        assert len(Table.index(TableConfig(root="scans", table="three.csv"))) == len(n)
+    assert len(Table.index(TableConfig(root="scans", table="scans/three.csv"))) == len(GOOD)
+    with pytest.raises(DataError, match=r"no table 'four\.csv', neither below data\.root 'scans' nor below "):
+        Table.index(TableConfig(root="scans", table="four.csv"))
     one.write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(DataError, match="cannot be read"):
         Table.index(TableConfig(root=str(tmp_path), table=str(one)))

@@ -46,7 +46,8 @@ def find_target(what: str, overrides: Sequence[str] = (), root: str | None = Non
 
 def _table(path: Path, settings: list[str], root: str | None) -> tuple[str, list[str]]:
     """Images where the table has a column with their paths, else features."""
-    images = [_set("data.root", str(path.parent)), _set("data.table", str(path))]
+    elsewhere = any(setting.startswith("data.root=") for setting in settings)  # a name would be looked for there first
+    images = [_set("data.root", str(path.parent)), _set("data.table", str(path.absolute()) if elsewhere else path.name)]
     raw = apply_overrides({"data": {"name": "table"}}, [s for s in settings if s.startswith("data.path_column=")])
     column = section_config("data", raw["data"]).path_column  # type: ignore[attr-defined]
     if root is not None or column in open_table(path).names:

@@ -6,6 +6,7 @@ shortcut, for evaluation by group) and a column to split by (`split_by: patient_
 
 from __future__ import annotations
 
+import os
 import posixpath
 from pathlib import Path
 from typing import Literal
@@ -42,7 +43,9 @@ class ColumnsConfig(Config):
 class TableConfig(SplitConfig, ShortcutConfig, ColumnsConfig):
     name: Literal["table"] = "table"
     table: str | None = Field(
-        default=None, description="the .csv or .parquet file; null: the only such file in data.root"
+        default=None,
+        description="the .csv or .parquet file, below data.root or else below the working folder; null: the only such "
+        "file in data.root",
     )
     path_column: str = Field(default="path", description="column with the image files, below data.root")
 
@@ -77,7 +80,14 @@ def columns_of(table: TableFile, config: ColumnsConfig) -> Columns:
 
 def _file(root: Path, config: TableConfig) -> Path:
     if config.table is not None:
-        return Path(config.table).expanduser()
+        given = Path(config.table).expanduser()
+        for path in (root / given, given):  # the same where it is absolute
+            if path.exists():
+                return path
+        raise DataError(
+            f"There is no table {config.table!r}, neither below data.root {str(root)!r} nor below the working folder "
+            f"{os.getcwd()!r}."
+        )
     found = sorted(path for path in root.iterdir() if path.suffix.lower() in SUFFIXES)
     if len(found) != 1:
         raise DataError(f"{str(root)!r} has {len(found)} .csv or .parquet files. Name the one with data.table.")
