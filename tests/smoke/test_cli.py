@@ -324,6 +324,19 @@ def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
     assert "Run folder: run" in sitar(*long, "--resume", cwd=tmp_path).stdout  # a finished run is left as it is
 
 
+def test_names_that_are_no_text_are_printed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")
+    for name in ("ok", os.fsdecode(b"caf\xe9")):
+        (folder / "drinks" / name).mkdir(parents=True)
+        for i in range(10):
+            (folder / "drinks" / name / f"{i}.png").touch()
+    call = ["data", "check", "folder", "--root", "drinks"]
+    assert "caf\\xe9 " in sitar(*call, cwd=folder).stdout
+    assert "caf\\xe9" in json.loads(sitar(*call, "--json", cwd=folder).stdout)["counts"]["train"]
+    out = os.fsdecode(b"caf\xe9.html")
+    assert "Report: caf\\udce9.html" in sitar("report", "runs/a", "--out", out, cwd=folder).stdout
+
+
 def test_own_arrays_are_listed_and_checked(tmp_path: Path) -> None:
     import numpy as np
 

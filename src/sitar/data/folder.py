@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from pathlib import PurePosixPath
 from typing import Literal
@@ -50,13 +51,18 @@ class Folder(ImageDataset):
             raise DataError(
                 f"{len(loose)} images lie in no folder of a class, such as {loose[0]!r}. Expected {cls.layout}."
             )
-        label = Column("a folder's name", [part[depth] for part in parts])
+        label = Column("a folder's name", [_text(part[depth]) for part in parts])
         split = Column(str(config.root), [part[0] for part in parts]) if has_splits else None
         return with_severity(own_index(names(found), Columns(label, split), config), config)
 
     @classmethod
     def files(cls, config: FolderConfig) -> Files:
         return Files([cls.root(config)])
+
+
+def _text(name: str) -> str:
+    """The name of a folder, whatever bytes it has, in letters that every table and figure can show."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _warn_of_others(names: list[str]) -> None:
