@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sitar.data.image_data import PARQUET, WILDS, ImageConfig, ImageDataset
 from sitar.data.index import Index, names
 from sitar.data.metadata import Columns, coded, csv_columns, parquet_columns
-from sitar.images.files import find_text, read_text
+from sitar.images.files import check_paths, find_text, read_text
 from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS
 
@@ -65,10 +65,11 @@ class Camelyon17(ImageDataset):
         else:
             where, y = "Camelyon17's metadata.csv", "tumor"
             columns = csv_columns(read_text(root, "metadata.csv"), (*PLACE, y, "center", "split"), where)
-            files = [
+            patches = [
                 f"patches/patient_{patient}_node_{node}/patch_patient_{patient}_node_{node}_x_{x}_y_{y}.png"
                 for patient, node, x, y in zip(*(columns[name] for name in PLACE), strict=True)
             ]
+            files = check_paths(patches, where)
         hospital = coded(columns, "center", HOSPITALS, where)
         return Index(
             names(files),
