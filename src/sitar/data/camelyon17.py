@@ -28,6 +28,11 @@ PUBLISHED = {"train": 302_436, "val": 33_560, "val_ood": 34_904, "test": 85_054,
 
 class Camelyon17Config(ImageConfig):
     name: Literal["camelyon17"] = "camelyon17"
+    refused = dict.fromkeys(
+        ("majority_only", "rho"),
+        "it needs an attribute of two values, which say what follows the shortcut, and Camelyon17 has five hospitals. "
+        "Leave it out",
+    )
 
 
 @DATASETS.register("camelyon17")
