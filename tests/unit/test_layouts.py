@@ -543,6 +543,32 @@ def test_check_agrees_with_what_is_published(test_data: Path) -> None:
     assert report["layout"] == "original"
 
 
+def test_half_a_copy_is_said_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waterbirds_original(root, monkeypatch)
+    done = sitar("data", "prepare", "waterbirds", "--root", root, "--set", "image_size=8")
+    (line,) = [line for line in done.stderr.splitlines() if "WARNING" in line]
+    assert "train 14 (published 4,795), val 13 (published 1,199), test 13 (published 5,794)" in line
+    assert f"`sitar data check waterbirds --root {root}` shows every group" in line
+    table = sitar("data", "check", "waterbirds", "--root", root, expect=1).stdout
+    assert "14 (4,795)" in table
+    assert "some differ" in table
+    done = sitar("data", "prepare", "waterbirds", "--root", root, "--set", "image_size=8", "--set", "rho=0.5")
+    assert "published" not in done.stderr
+    assert done.stderr.count("data.rho = 0.5 keeps") == 1
+
+
+def test_a_declared_subset_is_no_half_copy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = celeba_original(root, monkeypatch)
+    load_data(config)
+    assert caplog.text.count("CelebA has other counts than published. In total: train 14 (published 162,770)") == 1
+    caplog.clear()
+    monkeypatch.setattr("sitar.data.celeba.FIRST_10K", N)
+    load_data(config.model_copy(update={"partition": "first_10k"}))
+    assert "published" not in caplog.text
+
+
 def test_on_bad_is_an_option(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waterbirds_original(root, monkeypatch)
     (root / "waterbird_complete95_forest2water2" / bird(4)).write_bytes(b"")
