@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -24,6 +24,7 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
     )
+    refused: ClassVar[Mapping[str, str]] = {}  # keys that others of its kind have, and why it has none
 
 
 class ModelConfig(Config):
@@ -190,6 +191,8 @@ def _describe(section: str, cls: type[Config], problem: Any) -> str:
     """One line for one pydantic problem: where, what was given, what is allowed."""
     where = ".".join(str(part) for part in (section, *problem["loc"]) if part != "")
     if problem["type"] == "extra_forbidden":
+        if reason := cls.refused.get(str(problem["loc"][-1])):
+            return f"{where} is not allowed with {section}.name={cls.model_fields['name'].default}: {reason}."
         return _unknown_key(where, cls, str(problem["loc"][-1]))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":

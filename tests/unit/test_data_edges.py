@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import zipfile
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
-from sitar.config import section_config
+from sitar.cli.data import app as data_commands
+from sitar.config import load_config, section_config
 from sitar.data import load_data
 from sitar.data.splitting import random_split
 from sitar.errors import ConfigError, DataError
@@ -86,6 +89,28 @@ def test_severity_is_refused_where_there_is_no_attribute(name: str, setting: dic
         index(name, root=str(tmp_path), **setting)
 
 
+@pytest.mark.parametrize(
+    ("name", "setting", "reason"),
+    [
+        ("camelyon17", "majority_only", "needs an attribute of two values, .*Camelyon17 has five hospitals"),
+        ("camelyon17", "rho", "needs an attribute of two values, .*Camelyon17 has five hospitals"),
+        ("sites", "majority_only", r"needs an attribute of two values, .*five sites\. data\.rho"),
+        ("color_mnist", "majority_only", r"data\.rho=1\.0 is the strict regime"),
+    ],
+)
+def test_severity_is_refused_with_the_reason(name: str, setting: str, reason: str, tmp_path: Path) -> None:
+    """Wherever the key is given: in settings of your own, in a file, or on top of a preset."""
+    value = 0.9 if setting == "rho" else True
+    reason = rf"data\.{setting} is not allowed with data\.name={name}: .*{reason}"
+    with pytest.raises(ConfigError, match=reason):
+        settings(name, **{setting: value})
+    with pytest.raises(ConfigError, match=reason):
+        load_config(f"{name}/erm", [f"data.{setting}={value}"])
+    (tmp_path / "mine.yaml").write_text(f"data: {{name: {name}, {setting}: {value}}}\nmethod: {{name: erm}}\n")
+    with pytest.raises(ConfigError, match=reason):
+        load_config(str(tmp_path / "mine.yaml"))
+
+
 def table(root: Path, rows: list[tuple[str, ...]], head: str = "path,label,split,attribute") -> Path:
     for row in rows:
         picture(root / row[0])
@@ -116,7 +141,48 @@ def test_the_shortcut_is_what_training_says(tmp_path: Path) -> None:
 def test_a_split_that_rho_empties_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         index("table", root=str(contradicting_test(tmp_path)), rho=0.5, **COLUMNS)
-    assert "leaves no sample in val" in caplog.text
+    for name in ("0", "1"):
+        assert f"data.rho = 0.5 leaves none of the 4 samples of class '{name}' in val" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"rho": 0.5}, "data.rho = 0.5 keeps 8 of 20 samples of train and 2 of 9 samples of val."),
+        ({"majority_only": True}, "data.majority_only keeps 16 of 20 samples of train and 4 of 9 samples of val."),
+    ],
+)
+def test_what_a_severity_leaves_out_is_said(
+    setting: dict, says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In train 8 of 10 agree in both classes; in val class 1 always contradicts the shortcut."""
+    rows = [(f"a{i}.png", str(i % 2), "train", str(i % 2 if i >= 4 else 1 - i % 2)) for i in range(20)]
+    rows += [(f"v{i}.png", "0", "val", str(int(i == 4))) for i in range(5)]
+    rows += [(f"w{i}.png", "1", "val", "0") for i in range(4)]
+    rows += [(f"t{i}.png", str(i % 2), "test", str(i // 2 % 2)) for i in range(8)]
+    with caplog.at_level(logging.INFO):
+        found = index("table", root=str(table(tmp_path, rows)), **setting, **COLUMNS)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [says]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "leaves none of the 4 samples of class '1' in val" in warning
+    assert found.before == {"train": 20, "val": 9}
+    options = [f"--set={key}={value}" for key, value in {**setting, **COLUMNS}.items()]
+    done = CliRunner().invoke(data_commands, ["check", "table", "--root", str(tmp_path), "--json", *options])
+    report = json.loads(done.stdout)
+    kept = {split: report["counts"][split]["total"] for split in report["before"]}
+    assert says.endswith(f" keeps {kept['train']} of 20 samples of train and {kept['val']} of 9 samples of val.")
+    shown = CliRunner().invoke(data_commands, ["check", "table", "--root", str(tmp_path), *options]).stdout
+    assert f"{kept['train']} of 20" in shown
+    assert f"{kept['val']} of 9" in shown
+
+
+def test_a_split_that_a_severity_empties_is_counted(tmp_path: Path) -> None:
+    options = [f"--set={key}={value}" for key, value in {"rho": 0.5, **COLUMNS}.items()]
+    root = contradicting_test(tmp_path)
+    done = CliRunner().invoke(data_commands, ["check", "table", "--root", str(root), "--json", *options])
+    report = json.loads(done.stdout)
+    assert report["before"]["val"] == 8
+    assert report["counts"]["val"]["total"] == 0
 
 
 def test_other_labels_are_other_data(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sitar.data.bar import BAR, BARConfig
 from sitar.data.celeba import CelebA, CelebAConfig
 from sitar.data.folder import FolderConfig
 from sitar.data.index import Index, larger_diagonal, names
+from sitar.data.published import compare
 from sitar.data.severity import majority_only, resample
 from sitar.data.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.errors import ConfigError, DataError
@@ -67,6 +68,18 @@ def test_celeba_has_the_papers_counts(label: str, attribute: str, paper: dict[st
 
 
 @pytest.mark.data
+@pytest.mark.parametrize(("label", "attribute"), [("Blond_Hair", "Male"), ("Attractive", "Smiling"), ("Bald", "Male")])
+def test_celeba_with_all_groups_has_its_counts(label: str, attribute: str, test_data: Path) -> None:
+    config = CelebAConfig(root=str(test_data / "celeba"), label=label, attribute=attribute)
+    index, published = CelebA.index(config), CelebA.published(config)
+    assert compare(index, published).agrees is True
+    assert (index.counts() == published) == (label != "Bald")  # of other attributes only the totals are known
+    assert compare(index.take(index.files != "000017.jpg"), published).agrees is False
+    for other in ({"rho": 0.9}, {"partition": "first_10k"}):
+        assert CelebA.published(config.model_copy(update=other)) is None
+
+
+@pytest.mark.data
 def test_celeba_first_10k_has_our_counts(test_data: Path) -> None:
     strict = CelebAConfig(root=str(test_data / "celeba"), partition="first_10k", majority_only=True)
     expected = {"train": [0, 2670, 921, 0], "val": [0, 420, 130, 0], "test": [4412, 1046, 320, 81]}
@@ -99,12 +112,15 @@ def test_bar_has_its_counts(test_data: Path) -> None:
     assert list(train.values()) == [326, 520, 163, 279, 336, 317]
     assert list(counts["test"].values()) == [105, 159, 42, 131, 132, 85]
     assert list(counts["val"].values()) == [round(n / 10) for n in train.values()]
+    assert compare(index, BAR.published(BARConfig())).agrees is True
     again, other = (BAR.index(BARConfig(root=str(test_data / "bar"), seed=seed)) for seed in (0, 1))
     assert (again.split == index.split).all()
     assert not (other.split == index.split).all()
 
 
-def test_bar_from_made_up_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_from_made_up_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
     root = tmp_path / "bar"
     for split in ("train", "test"):
@@ -112,9 +128,13 @@ def test_bar_from_made_up_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for i in range(30):
             (root / split / f"{('climbing', 'pole vaulting')[i % 2]}_{i}.png").write_bytes(png(photo(i)))
     data = load_data(BARConfig(root=str(root), image_size=16))
+    half = [record.getMessage() for record in caplog.records if "published" in record.getMessage()]
     assert (len(data.train), len(data.evaluation["val"]), len(data.evaluation["test"])) == (26, 4, 30)
     assert data.task.class_counts == (13, 0, 0, 13, 0, 0)
     assert data.train_groups is None
+    (line,) = half
+    assert "BAR has other counts than published. In total: train + val 30 (published 1,941), test 30 (" in line
+    assert line.endswith(f"`sitar data check bar --root {root}` shows every group.")
     (root / "train" / "swimming_1.png").write_bytes(png(photo(1)))
     with pytest.raises(DataError, match=r"1 files are of no class of BAR, such as 'train/swimming_1\.png'"):
         BAR.index(BARConfig(root=str(root)))
@@ -149,6 +169,24 @@ def test_real_faces_are_decoded_as_pillow_decodes_them(
 def test_an_attribute_that_does_not_exist_is_named(test_data: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'Blond_Hair'"):
         CelebA.index(CelebAConfig(root=str(test_data / "celeba"), label="Blond_hair"))
+
+
+def test_counts_beside_published_ones() -> None:
+    index = made_index(12)
+    total = {"train": {"total": 4}, "val": {"total": 4}, "test": {"total": 4}}
+    assert compare(index, None).agrees is None
+    assert compare(index, total).agrees is True
+    assert compare(index, {"train + val": {"total": 8}, "test": index.counts()["test"]}).agrees is True
+    assert compare(index, {"train + val": {"total": 7}, "test": {"total": 4}}).agrees is False
+    assert compare(index, {"train": {"total": 4}, "test": {"total": 4}}).agrees is False  # where is val from?
+    lacking = compare(index.take(index.split != "test"), total)
+    assert lacking.agrees is False
+    assert lacking.counts["test"]["total"] == 0
+    assert lacking.totals() == "train 4 (published 4), val 4 (published 4), test 0 (published 4)"
+    swapped = {
+        split: dict(zip(groups, [*groups.values()][::-1], strict=True)) for split, groups in index.counts().items()
+    }
+    assert compare(index, swapped).agrees is False  # the same totals
 
 
 def made_index(n: int = 1200) -> Index:

@@ -321,6 +321,39 @@ def test_shards_are_found_and_counted(root: Path, monkeypatch: pytest.MonkeyPatc
         Waterbirds.index(config)
 
 
+def test_hidden_folders_hold_no_data(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hugging Face's own client keeps what it downloads in .cache."""
+    config = waterbirds_parquet(root, monkeypatch)
+    before = Waterbirds.index(config).counts()
+    shard(root / ".cache" / "huggingface" / "train.parquet", [90, 91], {"label": [0, 1], "place": [0, 1]})
+    shard(root / "data" / ".train-00000-of-00007.parquet", [92], {"label": [0], "place": [0]})
+    assert len(find_shards(root)) == 6
+    assert Waterbirds.index(config).counts() == before
+    write(root / ".trash" / "metadata.csv", "img_filename,y,split,place\na.jpg,0,0,0\n")
+    assert Waterbirds.found(config) == "Hugging Face Parquet"
+
+
+def test_two_copies_of_the_shards_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = waterbirds_parquet(root, monkeypatch)
+    shard(root / "default" / "Validation" / "0000.parquet", [14, 15], {"label": [0, 1], "place": [1, 1]})
+    with pytest.raises(DataError, match=r"split 'val' lie in '.*/data' and in '.*/default/Validation': two copies"):
+        Waterbirds.index(config)
+
+
+@pytest.mark.parametrize("name", ["train-copy.parquet", "test-00001-of-00003.parquet"])
+def test_one_shard_under_two_names_is_refused(name: str, root: Path) -> None:
+    shard(root / "train.parquet", [0, 1], {"label": [0, 1], "place": [0, 1]})
+    shard(root / "test-00000-of-00003.parquet", [2, 3], {"label": [0, 1], "place": [0, 1]})
+    shard(root / "test-00001-of-00003.parquet", [4, 5], {"label": [0, 1], "place": [0, 1]})
+    shard(root / "test-00002-of-00003.parquet", [6, 7], {"label": [0, 1], "place": [0, 1]})
+    assert len(Waterbirds.index(WaterbirdsConfig(root=str(root)))) == 8
+    write(root / name, (root / "train.parquet").read_bytes())
+    with pytest.raises(DataError, match=r"files '.*' and '.*' are the same: their images would count twice") as error:
+        Waterbirds.index(WaterbirdsConfig(root=str(root)))
+    assert name in str(error.value)
+    assert "train.parquet" in str(error.value)
+
+
 def test_splits_by_folder(root: Path) -> None:
     """As Hugging Face's own conversion names them: default/train/0000.parquet."""
     for split, members in {"train": [0, 1, 2, 3], "validation": [4, 5], "test": [6, 7]}.items():
@@ -425,6 +458,12 @@ def test_the_real_lists_as_csv_files(test_data: Path, root: Path) -> None:
         (Camelyon17, "1,004,4,3328,1,1,0,5,0", "values of 'center'.*none of 0, 1, 2, 3, 4, such as '5'"),
         (Camelyon17, "1,004,4,3328,1,1,0,3,2", "values of 'split'.*such as '2'"),
         (Camelyon17, "1,004,4,3328,1,yes,0,3,0", "values of 'tumor'.*such as 'yes'"),
+        (Waterbirds, "1,../a.jpg,0,0,0,x", r"In Waterbirds' metadata\.csv 1 paths lead out.*'\.\./a\.jpg'"),
+        (Waterbirds, "1,/a.jpg,0,0,0,x", "1 paths lead out of data.root, such as '/a.jpg'"),
+        (Waterbirds, "1,,0,0,0,x", "1 paths are empty"),
+        (Waterbirds, "1,c/../b.jpg,0,2,0,x", r"1 files are in Waterbirds' metadata\.csv more than once.*'b\.jpg'"),
+        (Camelyon17, "1,a/../../../..,4,3328,1,1,0,4,0", r"In Camelyon17's metadata\.csv 1 paths lead out"),
+        (Camelyon17, "1,004,4,3328,0,1,0,1,0", r"1 files are in Camelyon17's metadata\.csv more than once"),
     ],
 )
 def test_strange_values_are_named(dataset: Any, line: str, message: str, root: Path) -> None:
@@ -502,6 +541,32 @@ def test_check_agrees_with_what_is_published(test_data: Path) -> None:
     report = json.loads(sitar("data", "check", "waterbirds", "--root", test_data / "waterbirds", "--json").stdout)
     assert report["agrees"] is True
     assert report["layout"] == "original"
+
+
+def test_half_a_copy_is_said_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waterbirds_original(root, monkeypatch)
+    done = sitar("data", "prepare", "waterbirds", "--root", root, "--set", "image_size=8")
+    (line,) = [line for line in done.stderr.splitlines() if "WARNING" in line]
+    assert "train 14 (published 4,795), val 13 (published 1,199), test 13 (published 5,794)" in line
+    assert f"`sitar data check waterbirds --root {root}` shows every group" in line
+    table = sitar("data", "check", "waterbirds", "--root", root, expect=1).stdout
+    assert "14 (4,795)" in table
+    assert "some differ" in table
+    done = sitar("data", "prepare", "waterbirds", "--root", root, "--set", "image_size=8", "--set", "rho=0.5")
+    assert "published" not in done.stderr
+    assert done.stderr.count("data.rho = 0.5 keeps") == 1
+
+
+def test_a_declared_subset_is_no_half_copy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = celeba_original(root, monkeypatch)
+    load_data(config)
+    assert caplog.text.count("CelebA has other counts than published. In total: train 14 (published 162,770)") == 1
+    caplog.clear()
+    monkeypatch.setattr("sitar.data.celeba.FIRST_10K", N)
+    load_data(config.model_copy(update={"partition": "first_10k"}))
+    assert "published" not in caplog.text
 
 
 def test_on_bad_is_an_option(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,7 +220,7 @@ def test_environments_without_a_majority_are_the_values_of_the_attribute() -> No
         ({"source": "camelyon"}, "'mnist' or 'celeba'"),
         ({"source": "celeba", "train_size": 50}, "count digits"),
         ({"crop_pct": 0.9}, "crop_pct is for photographs"),
-        ({"majority_only": True}, "Unknown key 'data.majority_only'"),
+        ({"majority_only": True}, "there are five sites"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict, says: str) -> None:

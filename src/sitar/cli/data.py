@@ -47,31 +47,28 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
     """Count the groups of every split, from the metadata alone, beside published ones. Exits with 1 if they differ."""
+    from sitar.data.published import TOTAL, compare
+
     dataset, config = _dataset(name, root, set_)
-    index = dataset.index(config)
-    counts = {split: groups | {"total": sum(groups.values())} for split, groups in index.counts().items()}
-    published, layout = dataset.published(config), dataset.found(config)
-    agrees = None if published is None else _agree(counts, published)
+    index, layout = dataset.index(config), dataset.found(config)
+    found = compare(index, dataset.published(config))
+    counts, before, published, agrees = found.counts, dict(index.before), found.published, found.agrees
+
+    def cell(split: str, group: str) -> str:
+        of = f" of {before[split]:,}" if group == TOTAL and split in before else ""
+        paper = (published or {}).get(split, {})
+        return f"{counts[split][group]:,}{of}" + (f" ({paper[group]:,})" if group in paper else "")
+
     if as_json:
-        print_json({"layout": layout, "counts": counts, "paper": published, "agrees": agrees})
+        print_json({"layout": layout, "counts": counts, "before": before, "paper": published, "agrees": agrees})
     else:
-        rows = []
-        for group in next(iter(counts.values())):
-            paper = {split: groups[group] for split, groups in (published or {}).items() if group in groups}
-            cells = [f"{counts[s][group]:,}" + (f" ({paper[s]:,})" if s in paper else "") for s in counts]
-            rows.append([group, *cells])
-        note = "Published counts in brackets." if published else index.legend()
+        rows = [[group, *(cell(split, group) for split in counts)] for group in next(iter(counts.values()), ())]
+        note = "Published counts in brackets" + ("." if agrees else ": some differ.") if published else index.legend()
+        note += "\nTotals are of those before data.rho or data.majority_only." if before else ""
         title = f"{dataset.title}, samples of each group" + (f" (layout: {layout})" if layout else "")
         print_table(Table(title, ["group", *counts], rows, note))
     if agrees is False:
         raise typer.Exit(1)
-
-
-def _agree(counts: dict[str, dict[str, int]], published: dict[str, dict[str, int]]) -> bool:
-    """Whether every published count, of a group or of a whole split, is ours."""
-    return counts.keys() == published.keys() and all(
-        counts[split].get(group) == n for split, groups in published.items() for group, n in groups.items()
-    )
 
 
 @app.command()
@@ -90,11 +87,13 @@ def prepare(
     if not issubclass(dataset, ImageDataset):
         raise ConfigError(f"{name} has no image files: there is nothing to prepare. `sitar data check` reads it.")
     console = Console(stderr=True)
-    with _bars(console, DownloadColumn(), TransferSpeedColumn()) as bars:
-        if config.root is not None and dataset.downloads and not dataset.is_there(config):
+    index = dataset.index_if_there(config) if dataset.downloads else None
+    if index is None and dataset.downloads and config.root is not None:
+        with _bars(console, DownloadColumn(), TransferSpeedColumn()) as bars:
             task = bars.add_task(f"{dataset.title}: download", total=None)
             dataset.download(config, lambda done, total: bars.update(task, completed=done, total=total))
-    index = dataset.index(config)
+    index = dataset.index(config) if index is None else index
+    dataset.warn_of_counts(config, index)
     with _bars(console) as bars:
         task = bars.add_task(f"{dataset.title}: images", total=len(index))
         index, cached = dataset.prepare(config, lambda done: bars.update(task, completed=done), index)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sitar.data.image_data import PARQUET, WILDS, ImageConfig, ImageDataset
 from sitar.data.index import Index, names
 from sitar.data.metadata import Columns, coded, csv_columns, parquet_columns
-from sitar.images.files import find_text, read_text
+from sitar.images.files import check_paths, find_text, read_text
 from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS
 
@@ -28,6 +28,11 @@ PUBLISHED = {"train": 302_436, "val": 33_560, "val_ood": 34_904, "test": 85_054,
 
 class Camelyon17Config(ImageConfig):
     name: Literal["camelyon17"] = "camelyon17"
+    refused = dict.fromkeys(
+        ("majority_only", "rho"),
+        "it needs an attribute of two values, which say what follows the shortcut, and Camelyon17 has five hospitals. "
+        "Leave it out",
+    )
 
 
 @DATASETS.register("camelyon17")
@@ -65,10 +70,11 @@ class Camelyon17(ImageDataset):
         else:
             where, y = "Camelyon17's metadata.csv", "tumor"
             columns = csv_columns(read_text(root, "metadata.csv"), (*PLACE, y, "center", "split"), where)
-            files = [
+            patches = [
                 f"patches/patient_{patient}_node_{node}/patch_patient_{patient}_node_{node}_x_{x}_y_{y}.png"
                 for patient, node, x, y in zip(*(columns[name] for name in PLACE), strict=True)
             ]
+            files = check_paths(patches, where)
         hospital = coded(columns, "center", HOSPITALS, where)
         return Index(
             names(files),

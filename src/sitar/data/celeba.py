@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from sitar.data.image_data import PARQUET, WILDS, ImageDataset, ShortcutConfig
 from sitar.data.index import Index, larger_diagonal, names
 from sitar.data.metadata import coded, parquet_columns
+from sitar.data.published import TOTAL
 from sitar.data.severity import with_severity
 from sitar.data.splitting import split_words
 from sitar.errors import ConfigError, DataError
@@ -34,7 +35,20 @@ MD5 = {  # of the text; of the CSV files with \n at the end of lines and none at
 SPLITS = {"0": "train", "1": "val", "2": "test"}
 BINARY = {"1": 1, "-1": 0, "0": 0, "True": 1, "False": 0}
 MAJORITY = {("Blond_Hair", "Male"): {(0, 1), (1, 0)}, ("Attractive", "Smiling"): {(0, 1), (1, 0)}}
-PUBLISHED = {  # the paper's split tables: (label, attribute) = 00, 01, 10, 11
+PUBLISHED = {  # of the authors' lists: (label, attribute) = 00, 01, 10, 11
+    ("Blond_Hair", "Male"): {
+        "train": (71629, 66874, 22880, 1387),
+        "val": (8535, 8276, 2874, 182),
+        "test": (9767, 7535, 2480, 180),
+    },
+    ("Attractive", "Smiling"): {
+        "train": (47211, 31956, 37479, 46124),
+        "val": (5755, 3780, 4510, 5822),
+        "test": (5668, 4396, 4307, 5591),
+    },
+}
+PUBLISHED_TOTAL = {"train": 162_770, "val": 19_867, "test": 19_962}  # whatever the attributes
+PUBLISHED_MAJORITY = {  # the paper's split tables
     ("Blond_Hair", "Male"): {
         "train": (0, 66874, 22880, 0),
         "val": (0, 8276, 2874, 0),
@@ -133,11 +147,13 @@ class CelebA(ImageDataset):
 
     @classmethod
     def published(cls, config: CelebAConfig) -> dict[str, dict[str, int]] | None:
-        if config.partition != "official" or not config.majority_only:
+        if config.partition != "official" or config.rho is not None:
             return None
-        counts = PUBLISHED.get((config.label, config.attribute), {})
+        counts = (PUBLISHED_MAJORITY if config.majority_only else PUBLISHED).get((config.label, config.attribute))
+        if counts is None:
+            return None if config.majority_only else {split: {TOTAL: n} for split, n in PUBLISHED_TOTAL.items()}
         cells = [f"label={label},{config.attribute}={value}" for label in (0, 1) for value in (0, 1)]
-        return {split: dict(zip(cells, sizes, strict=True)) for split, sizes in counts.items()} or None
+        return {split: dict(zip(cells, sizes, strict=True)) for split, sizes in counts.items()}
 
 
 def _lists(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -34,6 +34,7 @@ IRM_TEST = 0.9
 
 class ColorMNISTConfig(Config):
     name: Literal["color_mnist"] = "color_mnist"
+    refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
     variant: Literal["paper", "irm"] = "paper"
     rho: float = Field(default=0.9, ge=0, le=1, description="share of samples whose colour agrees with the label")
     label_noise: float = Field(default=0.25, ge=0, le=0.5, description="probability that a label is flipped")

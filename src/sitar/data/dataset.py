@@ -22,7 +22,8 @@ class Dataset:
 
     @classmethod
     def published(cls, config: Any) -> dict[str, dict[str, int]] | None:
-        """Group counts of the paper for these settings, by split, where it prints them."""
+        """Published counts for these settings: by split or `train + val`, of each group or in total; None: there are
+        none, as of a subset."""
         return None
 
     @classmethod

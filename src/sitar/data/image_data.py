@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,6 +16,7 @@ from sitar.config import Config
 from sitar.data.base import Data
 from sitar.data.dataset import Dataset
 from sitar.data.index import Index
+from sitar.data.published import compare
 from sitar.data.severity import SeverityConfig
 from sitar.errors import DataError
 from sitar.images.cache import Cached, cached_images
@@ -21,6 +24,7 @@ from sitar.images.download import Download, Watch, fetch, unpack
 from sitar.images.files import Files, check_root, places
 from sitar.images.parquet import find_shards
 
+logger = logging.getLogger(__name__)
 WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a dataset's original one
 
 
@@ -93,12 +97,12 @@ class ImageDataset(Dataset):
         return DataError(f"{config.root!r} holds no files of {cls.title}. Expected {cls.layout}. {cls.how_to_get()}")
 
     @classmethod
-    def is_there(cls, config: ImageConfig) -> bool:
-        """Whether its folder has the metadata and at least one image."""
-        if not Path(config.root or ".").expanduser().is_dir() or cls.found(config) is None:
-            return False
-        files = cls.files(config)
-        return any(files.stamp(name) for name in cls.index(config).files.tolist())
+    def index_if_there(cls, config: ImageConfig) -> Index | None:
+        """Its index, where its folder has the metadata and at least one image."""
+        if config.root is None or not Path(config.root).expanduser().is_dir() or cls.found(config) is None:
+            return None
+        index, files = cls.index(config), cls.files(config)
+        return index if any(files.stamp(name) for name in index.files.tolist()) else None
 
     @classmethod
     def download(cls, config: ImageConfig, watch: Watch = lambda done, total: None) -> None:
@@ -113,6 +117,16 @@ class ImageDataset(Dataset):
                 raise DataError(f"{error} Or {hand}.") from error
             unpack(archive, root)
             archive.unlink()
+
+    @classmethod
+    def warn_of_counts(cls, config: Any, index: Index) -> None:
+        """Say, in one line, where this is not what is published: half a copy, or another one."""
+        found = compare(index, cls.published(config))
+        if found.agrees is False:
+            logger.warning(
+                "%s has other counts than published. In total: %s. `%s` shows every group.",
+                cls.title, found.totals(), shlex.join(["sitar", "data", "check", config.name, "--root", config.root]),
+            )  # fmt: skip
 
     @classmethod
     def prepare(
@@ -130,7 +144,9 @@ class ImageDataset(Dataset):
     @classmethod
     def load(cls, config: Any) -> Data:
         """Decoded images, from the cache or into it, with their labels; bad ones are left out where that is allowed."""
-        index, cached = cls.prepare(config)
+        index = cls.index(config)
+        cls.warn_of_counts(config, index)
+        index, cached = cls.prepare(config, index=index)
         cached.warn()
         good = np.flatnonzero(cached.good)
         return index.take(good).to_data(torch.from_numpy(cached.images), cached.checksum, good)

@@ -19,7 +19,7 @@ Pair = tuple[int, int]  # label, attribute
 @dataclass(frozen=True)
 class Index:
     """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut; `pools` are evaluation
-    splits that hold the samples of several others.
+    splits that hold the samples of several others; `before` are the sizes of splits that a severity has thinned out.
 
     `files` is the file of each, or its row where all samples lie in one array.
     """
@@ -33,6 +33,7 @@ class Index:
     attribute_values: tuple[str, ...] = ()
     majority: frozenset[Pair] = frozenset()
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.files)

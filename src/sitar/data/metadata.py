@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -40,7 +42,9 @@ def parquet_columns(root: Path, wanted: Sequence[str]) -> Columns:
     Hugging Face names shards `data/train-00000-of-00002.parquet` or `default/train/0000.parquet`.
     """
     columns: Columns = {column: [] for column in ("file", "split", *wanted)}
-    for shard, path in find_shards(root).items():
+    shards = find_shards(root)
+    _check_copies(shards)
+    for shard, path in shards.items():
         found = read_columns(path, wanted)
         for column in wanted:
             columns[column] += map(str, found[column])
@@ -59,6 +63,29 @@ def coded(columns: Columns, name: str, codes: Mapping[str, T], where: str) -> ND
             f"as {columns[name][strange[0]]!r} of sample {strange[0] + 1}. Bring the original file."
         )
     return np.array(values)
+
+
+def _check_copies(shards: Mapping[str, Path]) -> None:
+    """Refuse the shards of one split in two folders, and shards with the same bytes: every image would count twice."""
+    homes: dict[str, Path] = {}
+    for shard, path in shards.items():
+        word = _split_word(PurePosixPath(shard))
+        split = WORDS.get(word.lower(), word)
+        if (home := homes.setdefault(split, path.parent)) != path.parent:
+            raise DataError(
+                f"Parquet files of the split {split!r} lie in {str(home)!r} and in {str(path.parent)!r}: two copies of "
+                "the same images? Keep one folder, and move the other elsewhere."
+            )
+    sizes = {path: path.stat().st_size for path in shards.values()}
+    often, seen = Counter(sizes.values()), {}
+    for path in (path for path, size in sizes.items() if often[size] > 1):
+        with path.open("rb") as file:
+            twin = seen.setdefault(hashlib.file_digest(file, "sha256").digest(), path)
+        if twin != path:
+            raise DataError(
+                f"The Parquet files {str(twin)!r} and {str(path)!r} are the same: their images would count twice. "
+                "Keep one of them."
+            )
 
 
 def _split_word(shard: PurePosixPath) -> str:

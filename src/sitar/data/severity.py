@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -36,8 +37,10 @@ class SeverityConfig(Config):
 def with_severity(index: Index, config: SeverityConfig) -> Index:
     """The index at the severity that the settings ask for."""
     if config.majority_only:
-        return majority_only(index)
-    return index if config.rho is None else resample(index, config.rho, config.seed)
+        return _said(index, majority_only(index), "data.majority_only")
+    if config.rho is not None:
+        return _said(index, resample(index, config.rho, config.seed), f"data.rho = {config.rho:g}")
+    return index
 
 
 def majority_only(index: Index) -> Index:
@@ -61,9 +64,6 @@ def resample(index: Index, rho: float, seed: int = 0) -> Index:
             with_it, against = np.flatnonzero(here & follows), np.flatnonzero(here & ~follows)
             for part, size in zip((with_it, against), _sizes(len(with_it), len(against), rho), strict=True):
                 keep[random.choice(part, size, replace=False)] = True
-    for split in SHORTCUT_SPLITS:
-        if (index.split == split).any() and not keep[index.split == split].any():
-            logger.warning("data.rho = %g leaves no sample in %s, which has only one kind of them.", rho, split)
     return index.take(keep)
 
 
@@ -71,6 +71,24 @@ def _sizes(with_it: int, against: int, rho: float) -> tuple[int, int]:
     """The most samples of both sides whose shares are rho and 1 - rho."""
     total = min(with_it / rho if rho > 0 else np.inf, against / (1 - rho) if rho < 1 else np.inf)
     return min(with_it, round(rho * total)), min(against, round((1 - rho) * total))
+
+
+def _said(whole: Index, thin: Index, setting: str) -> Index:
+    """`thin`, which knows how large it was; how many samples it keeps, and which classes it has lost, is logged."""
+    before, kept = {}, []
+    for split in SHORTCUT_SPLITS:
+        old, new = (np.bincount(i.label[i.split == split], minlength=len(i.classes)) for i in (whole, thin))
+        if not old.any():
+            continue
+        before[split] = int(old.sum())
+        kept.append(f"{new.sum():,} of {old.sum():,} samples of {split}")
+        for label in np.flatnonzero((old > 0) & (new == 0)):
+            logger.warning(
+                "%s leaves none of the %d samples of class %r in %s: all of them follow the shortcut, or none does.",
+                setting, old[label], whole.classes[label], split,
+            )  # fmt: skip
+    logger.info("%s keeps %s.", setting, " and ".join(kept))
+    return replace(thin, before=before)
 
 
 def _check(index: Index, setting: str) -> None:

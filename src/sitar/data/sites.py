@@ -54,6 +54,10 @@ GRAIN = 6  # patches of paper along a side
 
 class SitesConfig(ImageConfig):
     name: Literal["sites"] = "sites"
+    refused = {
+        "majority_only": "it needs an attribute of two values, which say what follows the shortcut, and there are "
+        "five sites. data.rho says how strongly they tell the label, up to 1.0"
+    }
     source: Literal["mnist", "celeba"] = Field(default="mnist", description="digits, or faces (which need data.root)")
     rho: float = Field(default=0.98, ge=0, le=1, description="share of A's and B's samples whose site tells the label")
     image_size: int = Field(default=28, ge=4, le=1024, description="images are resized to this square; 64 for faces")

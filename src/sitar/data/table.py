@@ -7,7 +7,6 @@ shortcut, for evaluation by group) and a column to split by (`split_by: patient_
 from __future__ import annotations
 
 import os
-import posixpath
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +20,7 @@ from sitar.data.own import Column, Columns, filled, own_index
 from sitar.data.severity import with_severity
 from sitar.data.splitting import SplitConfig
 from sitar.errors import DataError
-from sitar.images.files import Files
+from sitar.images.files import Files, check_paths
 from sitar.registry import DATASETS
 
 
@@ -60,7 +59,7 @@ class Table(ImageDataset):
     def index(cls, config: TableConfig) -> Index:
         table = open_table(_file(cls.root(config), config))
         check_columns(table, [config.path_column, *config.named])
-        files = _paths(Column(config.path_column, table.words(config.path_column)))
+        files = check_paths(filled(Column(config.path_column, table.words(config.path_column))), "the table")
         return with_severity(own_index(names(files), columns_of(table, config), config), config)
 
     @classmethod
@@ -92,18 +91,3 @@ def _file(root: Path, config: TableConfig) -> Path:
     if len(found) != 1:
         raise DataError(f"{str(root)!r} has {len(found)} .csv or .parquet files. Name the one with data.table.")
     return found[0]
-
-
-def _paths(column: Column) -> list[str]:
-    """The files, each in one spelling; paths that leave the folder and files that are named twice are refused."""
-    files = [posixpath.normpath(path) for path in filled(column)]
-    if strange := [file for file in files if "\0" in file]:
-        raise DataError(f"{len(strange)} paths hold a zero byte, such as {strange[0]!r}: no file has such a name.")
-    if leaving := [file for file in files if posixpath.isabs(file) or file.partition("/")[0] == ".."]:
-        raise DataError(
-            f"{len(leaving)} paths lead out of data.root, such as {leaving[0]!r}. Give paths below it, without '..'."
-        )
-    seen: set[str] = set()
-    if twice := [file for file in files if file in seen or seen.add(file)]:
-        raise DataError(f"{len(twice)} files are in the table more than once, such as {twice[0]!r}.")
-    return files

@@ -10,7 +10,7 @@ from sitar.data.metadata import coded, csv_columns, parquet_columns
 from sitar.data.severity import with_severity
 from sitar.data.splitting import split_words
 from sitar.images.download import Download
-from sitar.images.files import find_text, read_text
+from sitar.images.files import check_paths, find_text, read_text
 from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS
 
@@ -65,7 +65,7 @@ class Waterbirds(ImageDataset):
         else:
             where, y = "Waterbirds' metadata.csv", "y"
             columns = csv_columns(read_text(root, "metadata.csv"), ("img_filename", y, "split", "place"), where)
-            files, split = columns["img_filename"], coded(columns, "split", SPLITS, where)
+            files, split = check_paths(columns["img_filename"], where), coded(columns, "split", SPLITS, where)
         index = Index(
             names(files),
             coded(columns, y, BINARY, where),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import posixpath
 import stat
 import zipfile
 import zlib
@@ -38,7 +39,29 @@ def check_root(root: str | None, name: str, layout: str, advice: str = "") -> Pa
 
 def places(root: Path) -> list[Path]:
     """The folder and the folders in it: people unpack archives with and without a folder of their own."""
-    return [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+    return [root, *sorted(path for path in root.iterdir() if path.is_dir() and not _is_hidden(path.name))]
+
+
+def check_paths(paths: Iterable[str], where: str) -> list[str]:
+    """Paths that `where` names, each in one spelling; those that leave the folder, or are there twice, are refused."""
+    files = [posixpath.normpath(path) for path in paths]
+    if strange := [file for file in files if "\0" in file or file == "."]:
+        raise DataError(
+            f"In {where} {len(strange):,} paths are empty or hold a zero byte, such as {strange[0]!r}: no file is "
+            "called so."
+        )
+    if leaving := [file for file in files if posixpath.isabs(file) or file.partition("/")[0] == ".."]:
+        raise DataError(
+            f"In {where} {len(leaving):,} paths lead out of data.root, such as {leaving[0]!r}. Give paths below it, "
+            "without '..'."
+        )
+    seen: set[str] = set()
+    if twice := [file for file in files if file in seen or seen.add(file)]:
+        raise DataError(
+            f"{len(twice):,} files are in {where} more than once, such as {twice[0]!r}: one image could be in training "
+            "and in the test. Remove the repeated lines."
+        )
+    return files
 
 
 def find_text(root: Path, name: str) -> Path | None:

@@ -20,8 +20,10 @@ ROWS = 64  # read at once: a row group can be the whole shard
 
 
 def find_shards(root: Path) -> dict[str, Path]:
-    """The Parquet files below `root` by their name; an error where some of a set (-00001-of-00003) are missing."""
-    shards = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.parquet"))}
+    """The Parquet files below `root` by their name, none of hidden folders, where programs keep copies; an error where
+    some of a set (-00001-of-00003) are missing."""
+    found = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.parquet"))}
+    shards = {name: path for name, path in found.items() if "/." not in f"/{name}"}
     sets: dict[tuple[str, int], set[int]] = {}
     for name in shards:
         if numbered := re.fullmatch(r"(.*)-(\d+)-of-(\d+)(-\w+)?\.parquet", name):
