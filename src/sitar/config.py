@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean, unknown
+
+logger = logging.getLogger(__name__)
 
 Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
 Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
@@ -80,6 +83,7 @@ class TrainConfig(Config):
     """How a method is optimised, watched and stopped."""
 
     epochs: int = Field(default=80, gt=0)
+    least_steps: int = Field(default=0, ge=0, description="small data has more epochs, until there are this many steps")
     batch_size: int = Field(default=512, gt=1)
     optimiser: Literal["adam", "adamw", "sgd"] = "adam"
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -255,8 +259,29 @@ def preset_text(name: str) -> str:
 
 
 def load_config(preset: str, overrides: Iterable[str] = (), seed: int | None = None) -> RunConfig:
-    """The complete configuration of a preset (or of a .yaml file) with overrides applied."""
-    return run_config(apply_overrides(_mapping(preset_text(preset), preset), overrides), preset=preset, seed=seed)
+    """The complete configuration of a preset (or of a .yaml file) with overrides applied.
+
+    Epochs that are asked for are those that run: a preset's own `least_steps` gives way. With another method, what the
+    preset says of its own and the other does not know is left out.
+    """
+    overrides, raw = list(overrides), _mapping(preset_text(preset), preset)
+    asked = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
+    if "train.epochs" in asked:
+        overrides.insert(0, "train.least_steps=0")
+    if "method.name" in asked:
+        raw = _for_method(raw, asked["method.name"])
+    return run_config(apply_overrides(raw, overrides), preset=preset, seed=seed)
+
+
+def _for_method(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Settings of a preset for another method: without those that it does not have."""
+    method = raw.get("method")
+    if not isinstance(method, Mapping) or name not in METHODS.names() or method.get("name") == name:
+        return dict(raw)
+    known = {field.alias or key for key, field in METHODS.get(name).Config.model_fields.items()}
+    if left := [str(key) for key in method if key not in known]:
+        logger.warning("%s has no setting %s: left out.", name, ", ".join(left))
+    return {**raw, "method": {key: value for key, value in method.items() if key in known}}
 
 
 def read_config(path: Path) -> RunConfig:

@@ -193,7 +193,7 @@ def test_presets_learn_from_embeddings(kind: str, method: str, tmp_path: Path) -
         overrides = [f"data.file={tmp_path / 'data.csv'}", "data.feature_columns=f*"]
     folder = sitar.train(
         f"{kind}/{method}",
-        overrides=[*overrides, "train.batch_size=20"],
+        overrides=overrides,
         out=tmp_path / "run",
         device="cpu",
         progress=False,

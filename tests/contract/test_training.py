@@ -77,6 +77,16 @@ def test_training_is_a_plain_loop(name: str, options: dict[str, Any], tmp_path: 
     assert [line["loss"] for line in metrics(folder)] == losses
 
 
+@pytest.mark.parametrize(("least", "epochs"), [(0, 2), (9, 2), (11, 3), (26, 6)])
+def test_small_data_has_more_epochs(least: int, epochs: int, tmp_path: Path) -> None:
+    """300 samples in batches of 64 are 5 steps an epoch. The schedule ends with the last of them."""
+    train = {**TINY_TRAIN, "epochs": 2, "least_steps": least, "schedule": "linear"}
+    folder = run(settings("erm", train=train), tmp_path / "run")
+    lines = metrics(folder)
+    assert len(lines) == epochs
+    assert lines[-1]["learning_rate"] < 1e-3 / (5 * epochs - 1)
+
+
 @pytest.mark.parametrize(("n", "batch_size"), [(50, 16), (48, 16), (50, 50), (7, 16), (1, 4), (33, 32)])
 def test_an_epoch_visits_every_sample_in_batches_of_one_size(n: int, batch_size: int) -> None:
     size = min(n, batch_size)

@@ -236,7 +236,10 @@ BAD = {
     "dataset": (["train", "color_mnist/erm", "--set", "data.name=mnist"], "Unknown dataset 'mnist'"),
     "key": (["train", "color_mnist/sitar", "--set", "method.lamda=1"], "Did you mean 'lambda'"),
     "section": (["train", "color_mnist/sitar", "--set", "methods.alpha=1"], "Did you mean 'method'"),
-    "leftover": (["train", "color_mnist/sitar", "--set", "method.name=erm"], "Unknown key 'method.alpha'"),
+    "leftover": (
+        ["train", "color_mnist/sitar", "--set", "method.name=erm", "--set", "method.alpha=1"],
+        "Unknown key 'method.alpha'",
+    ),
     "value": (["train", "color_mnist/sitar", "--set", "train.epochs=many"], "train.epochs = 'many' is not allowed"),
     "no value": (["train", "color_mnist/sitar", "--set", "train.epochs"], "not of the form key=value"),
     "rho above": (["train", "color_mnist/sitar", "--set", "data.rho=1.01"], "data.rho = 1.01 is not allowed"),

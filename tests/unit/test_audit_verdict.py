@@ -63,6 +63,8 @@ def test_axes_that_the_vae_does_not_use_do_not_count() -> None:
     asleep = judge(scored(0.95, 0.55), 2, [])
     assert asleep.kind == "nothing encoded"
     assert "train.epochs" in asleep.words
+    assert "Axis 0 predicts the label with 0.95 all the same" in asleep.words
+    assert "all the same" not in judge(scored(0.55, 0.52), 2, []).words
 
 
 def test_the_words_say_what_was_measured() -> None:

@@ -221,9 +221,9 @@ def test_bad_override(override, reason):
 
 def test_options_left_over_from_another_method_are_refused():
     with pytest.raises(ConfigError) as caught:
-        load_config("color_mnist/sitar", ["method.name=erm"])
-    for key in ("noise", "alpha", "beta", "lambda"):
-        assert f"Unknown key 'method.{key}'" in str(caught.value)
+        load_config("color_mnist/sitar", ["method.name=erm", "method.alpha=1"])
+    assert "Unknown key 'method.alpha'" in str(caught.value)
+    assert "beta" not in str(caught.value)  # of the preset, which was not asked for
 
 
 def test_presets_ship():
@@ -365,3 +365,29 @@ def test_override_that_cannot_be_read(override):
 
 def test_misspelt_split():
     assert "train.evaluate" in problems(changed("train", evaluate=["vla"]))[0]
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+@pytest.mark.parametrize("preset", ["npz/erm", "npz/sitar_best", "folder/erm"])
+def test_a_preset_takes_any_method(preset: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    config = load_config(preset, [f"method.name={name}"])
+    assert config.method.name == name
+    known = set(METHODS.get(name).Config.model_fields)
+    assert ("class_weight: left out" in caplog.text) == ("class_weight" not in known)
+    with pytest.raises(ConfigError, match=r"Unknown key 'method\.nothing'"):
+        load_config(preset, [f"method.name={name}", "method.nothing=1"])
+
+
+def test_epochs_that_are_asked_for_are_those_that_run() -> None:
+    assert load_config("folder/sitar_best").train.least_steps == 1700
+    assert load_config("folder/sitar_best", ["train.epochs=2"]).train.least_steps == 0
+    both = load_config("folder/sitar_best", ["train.least_steps=9", "train.epochs=2"]).train
+    assert (both.epochs, both.least_steps) == (2, 9)
+
+
+@pytest.mark.parametrize("kind", ["folder", "table", "npz", "features"])
+@pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
+def test_your_own_data_has_class_weights_and_enough_steps(kind: str, method: str) -> None:
+    config = load_config(f"{kind}/{method}")
+    assert config.method.class_weight == "balanced"
+    assert config.train.least_steps == 1700

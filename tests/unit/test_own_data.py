@@ -14,9 +14,11 @@ import pytest
 from PIL import Image
 
 import sitar
+from sitar.config import load_config
 from sitar.data import load_data
 from sitar.data.folder import Folder, FolderConfig
 from sitar.data.index import Index, names
+from sitar.data.own import Column, filled
 from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
 from sitar.data.table import Table, TableConfig
 from sitar.errors import DataError
@@ -354,3 +356,21 @@ def test_a_table_trains_with_nothing_else(tmp_path: Path) -> None:
     overrides = [f"data.root={root}", "data.image_size=16", "model.channels=[4]", "train.epochs=1"]
     run = sitar.train("table/sitar_best", overrides=overrides, out=tmp_path / "run", device="cpu", progress=False)
     assert run.result()["splits"]["test"]["n"] > 0
+
+
+def test_a_class_of_a_few_samples_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = np.zeros((41, 3), np.float32), np.array(["ill", "well"] * 20 + ["Ill"])
+    np.savez(tmp_path / "slip.npz", x=x, y=y)
+    config = load_config("npz/erm", [f"data.file={tmp_path / 'slip.npz'}"])
+    load_data(config.data)
+    assert "1 of 3 classes have fewer than 5 samples: 'Ill' (1)." in caplog.text
+    caplog.clear()
+    np.savez(tmp_path / "slip.npz", x=x[:40], y=y[:40])
+    load_data(config.data)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("word", ["", "NaN", "nan"])
+def test_a_missing_label_is_no_class(word: str) -> None:
+    with pytest.raises(DataError, match="1 of 3 samples have no value in 'label', the first is sample 2"):
+        filled(Column("label", ["a", word, "b"]))

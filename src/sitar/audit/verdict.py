@@ -42,10 +42,7 @@ def judge(accuracy: Score, num_classes: int, used: Sequence[int]) -> Verdict:
     Only the axes that the VAE uses count: of the others, `decode` knows nothing.
     """
     if not used:
-        words = (
-            "The VAE encodes nothing yet: all its axes stay at 0, whatever the input. Train it longer (train.epochs), "
-        )
-        return Verdict("nothing encoded", words + "or with a lower method.beta.")
+        return _asleep(accuracy, num_classes)
     accuracy = Score(accuracy.value[list(used)], accuracy.draws[:, list(used)])
     chance = 1 / num_classes
     lift = above_chance(accuracy, num_classes)
@@ -69,6 +66,18 @@ def judge(accuracy: Score, num_classes: int, used: Sequence[int]) -> Verdict:
         return Verdict("none", words + f"a cue counts as cheap from {bar:.2f} on.")
     words = f"Unclear: axis {best} predicts the label with {said}{after}, and a cue counts as cheap from {bar:.2f} on, "
     return Verdict("unclear", words + "which lies within the range. More held-out samples would decide.", (best,))
+
+
+def _asleep(accuracy: Score, num_classes: int) -> Verdict:
+    """Of a VAE that uses no axis: nothing can be shown, but what an axis predicts is not kept back."""
+    words = (
+        "The VAE hardly uses its axes: their means are nearly the same for all samples. Train it longer "
+        "(train.epochs), with fewer convolutions (model.channels=[16,32]), or with a lower method.beta."
+    )
+    best = ordered(accuracy.value)[0]
+    if above_chance(accuracy, num_classes).value[best] >= LIFT:
+        words += f" Axis {best} predicts the label with {accuracy.value[best]:.2f} all the same: this is no all-clear."
+    return Verdict("nothing encoded", words)
 
 
 def above_chance(accuracy: Score, num_classes: int) -> Score:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +13,11 @@ from numpy.typing import NDArray
 from sitar.data.index import Index, larger_diagonal, names
 from sitar.data.splitting import SplitConfig, check_classes, check_leakage, random_split, split_words, with_val
 from sitar.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+FEW = 5  # samples of a class, below which it is named
+SHOWN = 5  # classes that are named
 
 
 class Column(NamedTuple):
@@ -37,6 +43,7 @@ def own_index(files: NDArray[Any], columns: Columns, config: SplitConfig) -> Ind
     check_classes(classes, len(label))
     split = _split(label, columns, config)
     _check_unseen(label, split, classes)
+    _warn_of_rare(label, classes)
     if columns.attribute is None:
         return Index(files, label, split, classes)
     attribute, values = _numbered(columns.attribute)
@@ -49,7 +56,7 @@ def own_index(files: NDArray[Any], columns: Columns, config: SplitConfig) -> Ind
 def filled(column: Column) -> list[str]:
     """The words without the blanks around them; an error where one is missing."""
     words = [word.strip() for word in column.words]
-    if empty := [i for i, word in enumerate(words, 1) if not word]:
+    if empty := [i for i, word in enumerate(words, 1) if not word or word.lower() == "nan"]:
         raise DataError(
             f"{len(empty):,} of {len(words):,} samples have no value in {column.name!r}, the first is sample "
             f"{empty[0]:,} (counted from 1). Fill them in, or remove these samples."
@@ -75,6 +82,18 @@ def _split(label: NDArray[np.int64], columns: Columns, config: SplitConfig) -> N
     if by is not None and columns.split_by is not None:
         check_leakage(split, by, columns.split_by.name)
     return with_val(label, split, by, config.val_share, config.seed)
+
+
+def _warn_of_rare(label: NDArray[np.int64], classes: Sequence[str]) -> None:
+    """Name classes of a few samples: most often a word in two spellings, which class weights would make as heavy."""
+    counts = np.bincount(label, minlength=len(classes))
+    if rare := np.flatnonzero(counts < FEW).tolist():
+        named = ", ".join(f"{classes[i]!r} ({counts[i]})" for i in rare[:SHOWN])
+        more = f" and {len(rare) - SHOWN} more" if len(rare) > SHOWN else ""
+        logger.warning(
+            "%d of %d classes have fewer than %d samples: %s%s. Is one of them a slip? Balanced class weights give "
+            "each as much weight as the largest.", len(rare), len(classes), FEW, named, more,
+        )  # fmt: skip
 
 
 def _check_unseen(label: NDArray[np.int64], split: NDArray[np.str_], classes: Sequence[str]) -> None:

@@ -101,10 +101,10 @@ class Loop:
 
     def _train(self, phase: GradientPhase, number: int, progress: State | None) -> None:
         config = self.config.train
-        epochs = phase.epochs or config.epochs
         indices = torch.arange(len(self.train)) if phase.indices is None else phase.indices.cpu()
         batch_size = min(config.batch_size, len(indices))
         steps = math.ceil(len(indices) / batch_size)
+        epochs = phase.epochs or max(config.epochs, math.ceil(config.least_steps / steps))
 
         settings = [config.model_copy(update=dict(objective.settings)) for objective in phase.objectives]
         optimisers = [
