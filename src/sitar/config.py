@@ -268,20 +268,21 @@ def load_config(preset: str, overrides: Iterable[str] = (), seed: int | None = N
     asked = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
     if "train.epochs" in asked:
         overrides.insert(0, "train.least_steps=0")
-    if "method.name" in asked:
-        raw = _for_method(raw, asked["method.name"])
-    return run_config(apply_overrides(raw, overrides), preset=preset, seed=seed)
+    left = _foreign(raw.get("method"), asked.get("method.name", ""))
+    if left:
+        raw["method"] = {key: value for key, value in raw["method"].items() if key not in left}
+    config = run_config(apply_overrides(raw, overrides), preset=preset, seed=seed)
+    if left:
+        logger.warning("%s has no setting %s: left out.", asked["method.name"], ", ".join(left))
+    return config
 
 
-def _for_method(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Settings of a preset for another method: without those that it does not have."""
-    method = raw.get("method")
-    if not isinstance(method, Mapping) or name not in METHODS.names() or method.get("name") == name:
-        return dict(raw)
+def _foreign(settings: Any, name: str) -> list[str]:
+    """What is said of a method that another, of this name, has no setting for."""
+    if not isinstance(settings, Mapping) or name not in METHODS.names():
+        return []
     known = {field.alias or key for key, field in METHODS.get(name).Config.model_fields.items()}
-    if left := [str(key) for key in method if key not in known]:
-        logger.warning("%s has no setting %s: left out.", name, ", ".join(left))
-    return {**raw, "method": {key: value for key, value in method.items() if key in known}}
+    return [str(key) for key in settings if key not in known]
 
 
 def read_config(path: Path) -> RunConfig:
