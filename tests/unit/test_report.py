@@ -215,6 +215,32 @@ def test_different_data_are_kept_apart_and_said_to_be(runs: list[Path], tmp_path
     assert "4 runs on made" in page.text, "where the files lie makes no other data"
 
 
+@pytest.mark.parametrize(
+    ("data", "checksums", "names"),
+    [
+        ([{"rho": 0.5}, {"rho": 0.9}], "aa", ["made, rho=0.5", "made, rho=0.9"]),
+        ([{"root": "x/a.npz"}, {"root": "y/b.npz"}], "ab", ["made, root=a.npz", "made, root=b.npz"]),
+        ([{"root": "x/a.npz"}, {"root": "y/a.npz"}], "ab", ["made, checksum=a", "made, checksum=b"]),
+        ([{}, {}], "ab", ["made, checksum=a", "made, checksum=b"]),
+    ],
+)
+def test_parts_of_different_data_have_different_names(
+    data: list[dict[str, object]], checksums: str, names: list[str], tmp_path: Path
+) -> None:
+    """The last two runs have the same settings and seed, on a file that has changed: neither is left out."""
+    several = []
+    for place, (settings, checksum) in enumerate(zip(data, checksums, strict=True)):
+        run = make_run(tmp_path / str(place), data=settings, explained=False)
+        environment = json.loads(run.environment_file.read_text())
+        run.environment_file.write_text(json.dumps({**environment, "data_checksum": checksum}))
+        several.append(run.path)
+    comparisons, left_out = gather(several)
+    assert [comparison.name for comparison in comparisons] == names
+    assert not left_out
+    page = write(tmp_path, *several).text
+    assert all(page.count(name) == 2 for name in names), "in the notice and above the part"
+
+
 def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
     names = (EVIL, "a & b </script><b>")
     run = make_run(tmp_path / "run", classes=names, accuracy=0.5)
@@ -245,12 +271,37 @@ def test_runs_measured_on_different_axes_are_not_put_side_by_side(runs: list[Pat
     page = write(tmp_path, *runs)
     assert "through0" not in page.text
     assert "as each was measured on other axes" in page.text
-    assert f"--axes {runs[0]}" in page.text
+    assert f"sitar explain {' '.join(map(str, runs))} --axes {runs[1]}" in page.text, "ERM has no decoder"
     for run in runs:
         explain = json.loads((run / "artifacts/explain.json").read_text())
         explain["through"]["v"] = [0.5] * 6
         (run / "artifacts/explain.json").write_text(json.dumps(explain))
     assert "decoded by the VAE of runs/ruler" in write(tmp_path, *runs).text
+
+
+def change(run: Path, **parts: object) -> None:
+    """Put something in the place of parts of explain.json."""
+    file = run / "artifacts/explain.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | parts))
+
+
+def test_runs_without_a_decoder_are_measured_again_with_the_vae_that_was_named(tmp_path: Path) -> None:
+    plain = [make_run(tmp_path / name, name, accuracy=share).path for name, share in (("erm", 0.5), ("jtt", 0.6))]
+    assert "The VAEs whose axes they were are gone" in write(tmp_path, *plain).text
+    ruler = make_run(tmp_path / "ruler").path
+    through = json.loads((plain[0] / "artifacts/explain.json").read_text())["through"]
+    change(plain[0], through={**through, "run": str(ruler)})
+    assert f"sitar explain {plain[0]} {plain[1]} --axes {ruler}" in write(tmp_path, *plain).text
+
+
+def test_what_is_made_later_is_measured_on_the_axes_of_the_others(tmp_path: Path) -> None:
+    erm, sitar = make_run(tmp_path / "erm", "erm").path, make_run(tmp_path / "sitar", "sitar", explained=False).path
+    assert f"sitar explain {erm} {sitar} " in write(tmp_path, erm, sitar).text, "the VAE of old is gone: both anew"
+    through = json.loads((erm / "artifacts/explain.json").read_text())["through"]
+    change(erm, through={**through, "run": str(sitar)})
+    page = write(tmp_path, erm, sitar)
+    assert f"This makes it: sitar explain {sitar} --axes {sitar}" in page.text
+    assert f"sitar explain {erm} --axes {sitar}" in page.text, "among the commands of the run too"
 
 
 def test_values_that_are_no_numbers_do_not_break_the_page(tmp_path: Path) -> None:

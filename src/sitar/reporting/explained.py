@@ -53,9 +53,10 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
         raise RunError(f"{str(file)!r} cannot be read.") from error
 
 
-def command(*folders: RunFolder) -> str:
-    """What explains runs, for a shell."""
-    return shlex.join(["sitar", "explain", *(str(folder.path) for folder in folders)])
+def command(*folders: RunFolder, axes: RunFolder | None = None) -> str:
+    """What explains runs, on the axes of one of them if it is named, for a shell."""
+    ruler = [] if axes is None else ["--axes", str(axes.path)]
+    return shlex.join(["sitar", "explain", *(str(folder.path) for folder in folders), *ruler])
 
 
 def name_of(explain: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sitar.errors import ConfigError
-from sitar.records import write_atomic
+from sitar.records import RunFolder, write_atomic
 from sitar.reporting import charts
 from sitar.reporting.explained import command
 from sitar.reporting.gather import Comparison, Run, gather
@@ -77,7 +77,7 @@ def _section(comparison: Comparison, place: int, many: int) -> dict[str, Any]:
         "cams": [found for run in comparison.runs if (found := cam(run))],
         "missing": _missing(comparison),
         "settings": _settings(comparison),
-        "details": [_details(run) for run in comparison.runs],
+        "details": [_details(comparison, run) for run in comparison.runs],
     }
 
 
@@ -101,18 +101,40 @@ def _missing(comparison: Comparison) -> list[dict[str, Any]]:
                 reasons.setdefault((name, given[name]), []).append(run.label)
     found: list[dict[str, Any]] = []
     for names, runs in lost.items():
-        made_by = command(*(run.folder for run in runs))
-        found.append({"what": listed(PARTS[n] for n in names), "runs": [run.label for run in runs], "command": made_by})
+        about = {"what": listed(PARTS[n] for n in names), "runs": [run.label for run in runs]}
+        found.append({**about, "command": _explain(comparison, runs)})
     found += [{"what": PARTS[name], "runs": runs, "reason": reason} for (name, reason), runs in reasons.items()]
     if len(_rulers(comparison)) > 1:
-        ruler = next(run.folder.path for run in comparison.runs if part(run, "traversals") or part(run, "through"))
-        again = command(*(run.folder for run in comparison.runs))
-        made_by = f"{again} --axes {shlex.quote(str(ruler))}"
         labels = [run.label for run in comparison.runs if part(run, "through")]
-        found.append(
-            {"what": "axes in use side by side, as each was measured on other axes", "runs": labels, "command": made_by}
-        )
+        about = {"what": "axes in use side by side, as each was measured on other axes", "runs": labels}
+        found.append(about | _on_one_ruler(comparison))
     return found
+
+
+def _explain(comparison: Comparison, runs: list[Run]) -> str:
+    """What explains some runs and leaves the comparison side by side: on the axes that the others were measured on.
+
+    All of them at once where nobody was measured yet, or that VAE is gone.
+    """
+    ruler = _ruler(comparison)
+    if ruler is None:
+        return command(*(run.folder for run in comparison.runs))
+    return command(*(run.folder for run in runs), axes=ruler)
+
+
+def _on_one_ruler(comparison: Comparison) -> dict[str, str]:
+    """The command that measures all runs on the axes of one of them that has a decoder, or of a VAE that one knows."""
+    with_decoder = (run.folder for run in comparison.runs if part(run, "traversals"))
+    ruler = next(with_decoder, None) or _ruler(comparison)
+    if ruler is None:
+        return {"reason": "The VAEs whose axes they were are gone; `sitar explain` with --axes names another."}
+    return {"command": command(*(run.folder for run in comparison.runs), axes=ruler)}
+
+
+def _ruler(comparison: Comparison) -> RunFolder | None:
+    """The run on whose axes others were measured, if it is still where it was."""
+    named = (RunFolder(Path(found["run"])) for run in comparison.runs if (found := part(run, "through")))
+    return next((folder for folder in named if folder.is_done), None)
 
 
 def _is_there(run: Run, name: str) -> bool:
@@ -196,7 +218,7 @@ def _setting(config: dict[str, Any], key: str) -> str:
     return yaml.safe_dump(config[key], default_flow_style=True).removesuffix("...\n").strip()
 
 
-def _details(run: Run) -> dict[str, Any]:
+def _details(comparison: Comparison, run: Run) -> dict[str, Any]:
     environment = run.environment
     facts = {
         key: environment.get(key) for key in ("commit", "python", "platform", "device", "threads", "data_checksum")
@@ -208,7 +230,7 @@ def _details(run: Run) -> dict[str, Any]:
     facts["epoch"] = f"{run.result.get('selected_epoch')} ({run.result['selection']})"
     path = str(run.folder.path)
     commands = [environment.get("command") or shlex.join(["sitar", "train", str(run.folder.config_file)])]
-    commands += [shlex.join(["sitar", verb, path]) for verb in ("evaluate", "explain")]
+    commands += [shlex.join(["sitar", "evaluate", path]), command(run.folder, axes=_ruler(comparison))]
     return {
         "label": run.label,
         "folder": path,
