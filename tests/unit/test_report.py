@@ -20,13 +20,14 @@ from PIL import Image
 
 from sitar.errors import ConfigError, RunError
 from sitar.reporting import report as reporting
-from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, wilson
+from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, split_bars, wilson
 from sitar.reporting.embed import framed, heated, sheet
 from sitar.reporting.gather import gather
 from sitar.reporting.pictures import cam
 from sitar.reporting.report import write_report
 from sitar.reporting.words import summary
 
+KINDS = ("average", "worst group")
 EVIL = "<script>alert(1)</script>"
 
 
@@ -161,6 +162,36 @@ def test_seeds_of_a_setting_are_one_row(tmp_path: Path) -> None:
     assert (bar.low, bar.high) == (min(values), max(values))
     assert bar.value == pytest.approx(sum(values) / 3)
     assert [run.label for run in comparison.runs] == [f"sitar, seed {seed}" for seed in range(3)]
+
+
+def test_the_worst_group_has_its_own_size_and_an_interval_with_a_width(tmp_path: Path) -> None:
+    several = []
+    for name, right in (("erm", 0.0), ("sitar", 0.05)):
+        run = make_run(tmp_path / name, name, explained=False)
+        result = json.loads(run.result_file.read_text())
+        split = result["splits"]["ood_test"]
+        split["groups"]["label=0,place=1"] = {"n": 20, "accuracy": right}
+        split |= {"worst_group": right, "average": 1.0, "intervals": {"average": [1, 1], "worst_group": [0.0, right]}}
+        run.result_file.write_text(json.dumps(result))
+        several.append(run.path)
+    (comparison,), _ = gather(several)
+    average, worst = (next(b for b in split_bars(comparison) if b.title == f"ood_test, {n}") for n in KINDS)
+    assert (average.detail, worst.detail) == ("240 samples", "20 samples")
+    assert (worst.bars[0].low, worst.bars[0].high) == wilson(0.0, 20)
+    assert (worst.bars[1].low, worst.bars[1].high) == (0.0, 0.05), "the bootstrap's has a width"
+    assert average.bars[0].low == wilson(1.0, 240)[0]
+    assert any("ranges of sitar and erm overlap" in sentence for sentence in summary(comparison))
+
+
+def test_runs_may_be_worst_on_different_groups(tmp_path: Path) -> None:
+    several = [make_run(tmp_path / str(share), "erm" if share else "jtt", accuracy=share).path for share in (0.0, 0.9)]
+    (comparison,), _ = gather(several)
+    sizes = set()
+    for run in comparison.runs:
+        cells = run.result["splits"]["ood_test"]["groups"].values()
+        least = min(cell["accuracy"] for cell in cells)
+        sizes.add(max(cell["n"] for cell in cells if cell["accuracy"] == least))
+    assert split_bars(comparison)[-1].detail == f"{min(sizes)} to {max(sizes)} samples"
 
 
 def test_what_needs_a_model_is_named_with_its_command_where_it_is_missing(tmp_path: Path) -> None:

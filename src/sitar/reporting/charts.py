@@ -149,9 +149,29 @@ def split_bars(comparison: Comparison) -> list[Bars]:
         for metric, name in (("average", "average"), ("worst_group", "worst group")):
             bars = metric_bars(comparison, split, metric)
             if any(bar.value is not None for bar in bars):
-                n = max(run.result["splits"].get(split, {}).get("n", 0) for run in comparison.runs)
-                found.append(Bars(f"{split}, {name}", f"{n:,} samples", bars))
+                sizes = [
+                    _size(run.result["splits"][split], metric)
+                    for run in comparison.runs
+                    if split in run.result["splits"]
+                ]
+                found.append(Bars(f"{split}, {name}", _samples([n for n in sizes if n is not None]), bars))
     return found
+
+
+def _size(metrics: Mapping[str, Any], metric: str) -> int | None:
+    """Of how many samples a figure is: the worst group's own, the larger of two that are equally bad."""
+    if metric != "worst_group":
+        return metrics["n"]
+    cells = [cell for cell in (metrics.get("groups") or {}).values() if cell["accuracy"] is not None]
+    return min(cells, key=lambda cell: (cell["accuracy"], -cell["n"]))["n"] if cells else None
+
+
+def _samples(sizes: Sequence[int]) -> str:
+    """Runs may be worst on different groups."""
+    if not sizes:
+        return ""
+    least, most = min(sizes), max(sizes)
+    return f"{most:,} samples" if least == most else f"{least:,} to {most:,} samples"
 
 
 def group_bars(comparison: Comparison, split: str) -> list[Bars]:
@@ -184,9 +204,16 @@ def metric_bars(comparison: Comparison, split: str, metric: str) -> list[Bar]:
     bars = []
     for place, row in enumerate(comparison.rows):
         found = [result["splits"].get(split, {}) for result in row.results]
-        known = [(m[metric], (m.get("intervals") or {}).get(metric)) for m in found if m.get(metric) is not None]
-        bars.append(_bar(row.label, place, known))
+        bars.append(
+            _bar(row.label, place, [(m[metric], _interval(m, metric)) for m in found if m.get(metric) is not None])
+        )
     return bars
+
+
+def _interval(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None:
+    """By the bootstrap; Wilson's where all resamples are the same, as they are at 0 and 100 %."""
+    found, n = (metrics.get("intervals") or {}).get(metric), _size(metrics, metric)
+    return wilson(metrics[metric], n) if found and found[0] == found[1] and n else found
 
 
 def _bar(label: str, color: int, known: Sequence[tuple[float, Sequence[float] | None]]) -> Bar:
