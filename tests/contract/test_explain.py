@@ -347,6 +347,7 @@ class TestFeaturesAndEncoders:
         assert len(found["sensitivity"]["values"]) == 4
         assert set(found["reasons"]) == set(PARTS) - {"sensitivity"}
         assert "features, not images" in found["reasons"]["wrong"]
+        assert found["reasons"]["through"] == "This data holds features, not images."
         assert [file.name for file in folder.artifacts.iterdir()] == ["explain.json"]
         with pytest.raises(RunError, match="no VAE that decodes images"):
             explained(folder, axes=folder)

@@ -20,7 +20,7 @@ from PIL import Image
 
 from sitar.errors import ConfigError, RunError
 from sitar.reporting import report as reporting
-from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, split_bars, wilson
+from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, named_group, split_bars, wilson
 from sitar.reporting.embed import framed, heated, sheet
 from sitar.reporting.gather import gather
 from sitar.reporting.pictures import cam
@@ -250,7 +250,8 @@ def test_different_data_are_kept_apart_and_said_to_be(runs: list[Path], tmp_path
     ("data", "checksums", "names"),
     [
         ([{"rho": 0.5}, {"rho": 0.9}], "aa", ["made, rho=0.5", "made, rho=0.9"]),
-        ([{"root": "x/a.npz"}, {"root": "y/b.npz"}], "ab", ["made, root=a.npz", "made, root=b.npz"]),
+        ([{"root": "x/a"}, {"root": "y/b"}], "ab", ["made, root=a", "made, root=b"]),
+        ([{"file": "x/a.npz"}, {"file": "y/b.npz"}], "ab", ["made, file=a.npz", "made, file=b.npz"]),
         ([{"root": "x/a.npz"}, {"root": "y/a.npz"}], "ab", ["made, checksum=a", "made, checksum=b"]),
         ([{}, {}], "ab", ["made, checksum=a", "made, checksum=b"]),
     ],
@@ -422,7 +423,30 @@ def test_a_run_without_groups_is_shown(tmp_path: Path) -> None:
     run.result_file.write_text(json.dumps(result))
     page = write(tmp_path, run.path)
     assert "groups0" not in page.ids
-    assert "average accuracy" in page.text
+    assert "has an average accuracy of" in page.text
+
+
+@pytest.mark.parametrize(
+    ("group", "attributes", "name"),
+    [
+        ("label=1,place=0", {"place": ["land", "water"]}, "green, place land"),
+        ("label=0,Male=0", {"Male": ["not Male", "Male"]}, "red, not Male"),
+        ("label=0,a=b=1", {"a=b": ["x", "y"]}, "red, a=b y"),
+        ("label=0,place=1", {}, "red, place 1"),
+        ("label=0,place=7", {"place": ["land"]}, "red, place 7"),
+        ("label=5", {}, "label=5"),
+    ],
+)
+def test_groups_have_the_names_of_class_and_value(group: str, attributes: dict[str, list[str]], name: str) -> None:
+    assert named_group(group, ["red", "green"], attributes) == name
+
+
+def test_values_of_the_attribute_are_named_where_a_run_knows_them(tmp_path: Path) -> None:
+    old, run = make_run(tmp_path / "old", "erm", explained=False), make_run(tmp_path / "run", explained=False)
+    result = json.loads(run.result_file.read_text())
+    run.result_file.write_text(json.dumps({**result, "attributes": {"place": ["land", "sea"]}}))
+    assert "red, place sea" in write(tmp_path, old.path, run.path).text
+    assert "red, place 1" in write(tmp_path, old.path).text
 
 
 def test_settings_that_differ_stand_side_by_side(runs: list[Path]) -> None:

@@ -187,16 +187,22 @@ def group_bars(comparison: Comparison, split: str) -> list[Bars]:
             known = [cell for cell in cells if cell and cell["accuracy"] is not None]
             size = max([size, *(cell["n"] for cell in known)])
             bars.append(_bar(row.label, place, [(c["accuracy"], wilson(c["accuracy"], c["n"])) for c in known]))
-        found.append(Bars(_with_class(group, comparison.classes), f"{size:,} samples", bars))
+        found.append(Bars(named_group(group, comparison.classes, comparison.attributes), f"{size:,} samples", bars))
     return sorted(found, key=lambda bars: max((bar.value for bar in bars.bars if bar.value is not None), default=2.0))
 
 
-def _with_class(group: str, classes: Sequence[str]) -> str:
-    """`label=1,place=0` with the name of the class."""
-    label, _, attribute = group.partition(",")
-    place = label.removeprefix("label=")
-    name = classes[int(place)] if place.isdecimal() and int(place) < len(classes) else label
-    return f"{name}, {attribute.replace('=', ' ')}" if attribute else name
+def named_group(group: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> str:
+    """`label=1,place=0` with the names of class and value, as far as they are known."""
+    label, _, rest = group.partition(",")
+    name = _named(label.removeprefix("label="), classes) or label
+    attribute, _, place = rest.rpartition("=")
+    value = _named(place, attributes.get(attribute, ())) or place
+    said = value if attribute in value else f"{attribute} {value}"  # such as not Male
+    return f"{name}, {said}" if rest else name
+
+
+def _named(place: str, names: Sequence[str]) -> str | None:
+    return names[int(place)] if place.isdecimal() and int(place) < len(names) else None
 
 
 def metric_bars(comparison: Comparison, split: str, metric: str) -> list[Bar]:

@@ -18,6 +18,8 @@ from sitar.records import AUDIT_VERSION, EXPLAIN_VERSION, RunFolder
 from sitar.reporting.explained import read_arrays
 from sitar.reporting.tables import TEST_SPLITS, Row, flat, group_runs
 
+PLACES = ("root", "table", "file")  # settings that say where the data lies
+
 
 @dataclass(frozen=True)
 class Run:
@@ -82,6 +84,11 @@ class Comparison:
     def classes(self) -> list[str]:
         return self.runs[0].classes
 
+    @property
+    def attributes(self) -> dict[str, list[str]]:
+        """Names of the values of the attribute; runs made before there were some have none."""
+        return next((found for run in self.runs if (found := run.result.get("attributes"))), {})
+
 
 def gather(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str]]]:
     """Comparisons, one for each data, and (path, reason) of what is left out."""
@@ -121,11 +128,12 @@ def _named(comparisons: list[Comparison]) -> list[Comparison]:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flat(run.config["data"]).items() if key != "root"}
+    return {key: value for key, value in flat(run.config["data"]).items() if key not in PLACES}
 
 
 def _place(run: Run) -> dict[str, Any]:
-    return {"root": Path(str(run.config["data"].get("root") or "")).name}
+    data = run.config["data"]
+    return {key: Path(str(data[key])).name for key in PLACES if data.get(key)}
 
 
 def _checksum(run: Run) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,13 @@ PARTS = {
 IN_FILES = ("traversals", "wrong", "gradcam")  # parts that have arrays
 
 
-def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
-    """A report of the runs in `paths`; what cannot be used is named in it."""
+def write_report(
+    paths: Sequence[Path],
+    out: Path,
+    title: str = "",
+    on_left_out: Callable[[str, str], None] = lambda path, reason: None,
+) -> Path:
+    """A report of the runs in `paths`. What cannot be used is named in it, and `on_left_out` is told."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"--out {str(out)!r} is no page: give a file that ends in .html.")
     comparisons, left_out = gather(paths)
@@ -52,6 +57,8 @@ def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, page.encode(errors="replace"))  # a path may hold bytes that are no text
+    for path, reason in left_out:
+        on_left_out(path, reason)
     return out
 
 
