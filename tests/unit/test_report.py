@@ -336,6 +336,39 @@ def test_what_is_made_later_is_measured_on_the_axes_of_the_others(tmp_path: Path
     assert f"sitar explain {erm} --axes {sitar}" in page.text, "among the commands of the run too"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("sensitivity", {"axes": [0, 1], "v": [0.1, 0.2], "values": [None, 1.0]}),
+        ("sensitivity", {"axes": [0, 1], "v": [0.1], "values": [0.5, 1.0]}),
+        ("sensitivity", [1, 2]),
+        ("through", {"axes": [0], "v": [0.1], "values": [0.2], "run": None, "n": 5}),
+        ("traversals", {"axes": [0], "values": [[0.0]], "starts": [{}]}),
+        ("gradcam", {"split": "ood_test", "n": 5, "mass_in_box": 0.1, "box": [0.1, 0.2]}),
+        ("wrong", 7),
+    ],
+)
+def test_a_part_that_is_not_as_it_should_be_is_missing_and_the_rest_stands(
+    name: str, content: object, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", accuracy=0.6).path
+    rest = write(tmp_path, run).ids
+    change(run, **{name: content})
+    page = write(tmp_path, run)
+    gone = {"traversals": {"walks0", "walkdata0"}, "wrong": {"wrong0", "wrongdata0"}, "gradcam": {"gradcam0"}}
+    assert page.ids == rest - gone.get(name, set())
+    assert f"Not shown: {reporting.PARTS[name]}, of sitar. This makes it: sitar explain {run}" in page.text
+
+
+def test_reasons_and_an_environment_that_are_not_as_they_should_be_cost_nothing_else(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    change(run.path, reasons=["none"])
+    run.environment_file.write_text(json.dumps({"versions": [1, 2], "command": ["sitar"], "data_checksum": "made"}))
+    page = write(tmp_path, run.path)
+    assert "accuracy0" in page.ids
+    assert f"sitar train {run.config_file}" in page.text
+
+
 def test_values_that_are_no_numbers_do_not_break_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     arrays = dict(np.load(run.artifacts / "traversals.npz"))
@@ -343,6 +376,7 @@ def test_values_that_are_no_numbers_do_not_break_the_page(tmp_path: Path) -> Non
     np.savez(run.artifacts / "traversals.npz", **arrays)
     lines = run.metrics()
     lines[1] |= {"loss": float("nan"), "val": {"average": None}, "shortcut_score": [0.1]}
+    lines[2]["shortcut_score"] = [None] * 6
     run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = write(tmp_path, run.path)
     json.loads(page.data["walkdata0"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))

@@ -131,7 +131,9 @@ def loss_curves(run: Run) -> list[Chart]:
 
 def score_curves(run: Run) -> Chart | None:
     """v of the axes over epochs: those that are largest at the end."""
-    lines = [(i, line["shortcut_score"]) for i, line in enumerate(run.metrics, 1) if line.get("shortcut_score")]
+    lines = [
+        (i, v) for i, line in enumerate(run.metrics, 1) if (v := line.get("shortcut_score")) and all(map(_finite, v))
+    ]
     if not lines:
         return None
     last = lines[-1][1]

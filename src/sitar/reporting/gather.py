@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sitar.errors import RunError
 from sitar.records import AUDIT_VERSION, EXPLAIN_VERSION, RunFolder
-from sitar.reporting.explained import read_arrays
+from sitar.reporting.explained import read_arrays, sound
 from sitar.reporting.tables import TEST_SPLITS, Row, flat, group_runs
 
 PLACES = ("root", "table", "file")  # settings that say where the data lies
@@ -173,9 +173,10 @@ def _shorter(rows: list[Row]) -> list[Row]:
 
 
 def _run(folder: RunFolder, row: int, label: str) -> Run:
+    explain = _json(folder.explain_file, EXPLAIN_VERSION)
     return Run(
         folder, row, label, folder.read_config(), folder.result(), folder.metrics(),
-        _json(folder.environment_file) or {}, _json(folder.explain_file, EXPLAIN_VERSION),
+        _json(folder.environment_file) or {}, sound(explain) if explain else None,
         _json(folder.audit / "audit.json", AUDIT_VERSION),
     )  # fmt: skip
 

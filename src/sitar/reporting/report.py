@@ -230,13 +230,14 @@ def _details(comparison: Comparison, run: Run) -> dict[str, Any]:
     facts = {
         key: environment.get(key) for key in ("commit", "python", "platform", "device", "threads", "data_checksum")
     }
-    facts["versions"] = ", ".join(
-        f"{name} {found}" for name, found in (environment.get("versions") or {}).items() if found
-    )
+    versions = environment.get("versions")
+    if isinstance(versions, dict):
+        facts["versions"] = ", ".join(f"{name} {found}" for name, found in versions.items() if found)
     facts["seconds"] = run.result["seconds"]
     facts["epoch"] = f"{run.result.get('selected_epoch')} ({run.result['selection']})"
     path = str(run.folder.path)
-    commands = [environment.get("command") or shlex.join(["sitar", "train", str(run.folder.config_file)])]
+    made_by = environment.get("command")
+    commands = [made_by if isinstance(made_by, str) else shlex.join(["sitar", "train", str(run.folder.config_file)])]
     commands += [shlex.join(["sitar", "evaluate", path]), command(run.folder, axes=_ruler(comparison))]
     return {
         "label": run.label,
