@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from sitar.errors import ConfigError
 from sitar.records import RunFolder, write_atomic
@@ -47,7 +49,7 @@ def write_report(
         loader=PackageLoader("sitar.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["percent"] = percent
+    environment.filters |= {"percent": percent, "breakable": _breakable}
     names = [comparison.dataset for comparison in comparisons]
     page = environment.get_template("report.html").render(
         title=title or f"sitar report: {', '.join(dict.fromkeys(names))}",
@@ -60,6 +62,11 @@ def write_report(
     for path, reason in left_out:
         on_left_out(path, reason)
     return out
+
+
+def _breakable(text: str) -> Markup:
+    """A name that may go on in the next line behind a mark, and not within a word."""
+    return Markup(re.sub(r"([_=/]|\.(?!\d))", r"\1<wbr>", str(escape(text))))
 
 
 def _section(comparison: Comparison, place: int, many: int) -> dict[str, Any]:
