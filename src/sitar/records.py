@@ -181,9 +181,12 @@ class RunFolder:
             return []
         try:
             lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
-            return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have cut the last one
+            found = [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have cut the last one
         except ValueError as error:
             raise RunError(f"{str(self.metrics_file)!r} is damaged: {error}.") from error
+        if not all(isinstance(line, dict) for line in found):
+            raise RunError(f"{str(self.metrics_file)!r} is damaged: a line of it holds no values by name.")
+        return found
 
     def finish(self, result: Mapping[str, Any]) -> None:
         write_atomic(self.result_file, to_json(result))

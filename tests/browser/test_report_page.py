@@ -181,3 +181,36 @@ def test_few_and_many_axes_and_classes(browser: Any, axes: int, classes: int, tm
         assert page.locator(".axis").count() == axes
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator(".axis").first.locator(".name").count() == min(classes, 4)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_many_rows_are_told_apart_and_labels_do_not_break_within_words(
+    browser: Any, width: int, tmp_path: Path
+) -> None:
+    names = (
+        "erm",
+        "jtt",
+        "lff",
+        "dfr",
+        "irm",
+        "curvature",
+        "jacobian",
+        "chroma_vae",
+        "cvar_dro",
+        "sitar_best_direction",
+    )
+    runs = [make_run(tmp_path / name, name, explained=False).path for name in (*names, "w" * 60)]
+    looks = "marks => marks.map((mark) => { const s = getComputedStyle(mark); return s.stroke + s.strokeDasharray; })"
+    broken = """heads => heads.flatMap((head) => [...head.childNodes]).filter((node) => {
+        const range = document.createRange();
+        range.selectNodeContents(node);
+        return node.textContent.length < 20 && range.getClientRects().length > 1;
+    }).map((node) => node.textContent)"""
+    with Watched(browser, write_report(runs, tmp_path / "r.html"), width, "light") as page:
+        legend = page.locator("#training0 > .legend line").evaluate_all(looks)
+        assert len({*legend}) == len(runs)
+        assert legend == page.locator("#training0 > .cards polyline").evaluate_all(looks)
+        assert page.locator(".bars th").evaluate_all(broken) == []
+        over = "heads => heads.filter((head) => head.scrollWidth > head.clientWidth + 1).length"
+        assert page.locator(".bars th:visible").evaluate_all(over) == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

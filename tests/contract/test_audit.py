@@ -14,6 +14,7 @@ import torch
 
 from sitar.audit import shortcuts
 from sitar.audit.shortcuts import audit_run, check_has_axes, examine
+from sitar.config import load_config
 from sitar.data.base import Data, EvalSplit, TrainSplit
 from sitar.errors import DataError, RunError
 from sitar.models import VAE
@@ -289,6 +290,25 @@ def test_what_cannot_be_audited_is_said(
     with pytest.raises(error, match=message):
         audit_run(folder, "cpu")
     assert hashes(folder.path) == before
+
+
+@pytest.mark.parametrize(
+    ("preset", "advice"),
+    [("color_mnist/erm", ", such as color_mnist/vae."), ("demo/erm", ", such as demo/sitar."), ("mine.yaml", "vae.")],
+)
+def test_the_preset_that_is_advised_exists(preset: str, advice: str) -> None:
+    config = load_config("demo/erm").model_copy(update={"preset": preset})
+    with pytest.raises(RunError) as refused:
+        check_has_axes(config)
+    assert str(refused.value).endswith(advice)
+
+
+def test_data_too_small_for_a_held_out_sample_is_said(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(4, 3)), y=[0, 0, 1, 1])
+    data = {"name": "npz", "file": str(tmp_path / "data.npz")}
+    folder = run(settings("vae", data=data, model={"latent_dim": 2, "hidden": 4}), tmp_path / "run")
+    with pytest.raises(DataError, match=r"no val split .* 4 training samples are too few .*data\.val_share"):
+        audit_run(folder, "cpu")
 
 
 def test_unfinished_and_damaged_runs_are_refused(runs: Callable[..., RunFolder], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from sitar.errors import RunError, SitarError
 from sitar.models import VAE
 from sitar.records import EXPLAIN_VERSION, RunFolder
 from sitar.registry import METHODS
+from sitar.reporting.gather import gather
+from sitar.reporting.report import _missing, _through, write_report
 from sitar.reporting.tables import explain_table, through_tables
 from sitar.training.load import load
 
@@ -347,6 +350,7 @@ class TestFeaturesAndEncoders:
         assert len(found["sensitivity"]["values"]) == 4
         assert set(found["reasons"]) == set(PARTS) - {"sensitivity"}
         assert "features, not images" in found["reasons"]["wrong"]
+        assert found["reasons"]["through"] == "This data holds features, not images."
         assert [file.name for file in folder.artifacts.iterdir()] == ["explain.json"]
         with pytest.raises(RunError, match="no VAE that decodes images"):
             explained(folder, axes=folder)
@@ -488,3 +492,28 @@ def test_a_ruler_is_loaded_once(runs: Callable[..., RunFolder], monkeypatch: pyt
     monkeypatch.setattr(ruler, "TrainedModel", Counted)
     explained(runs("erm"), runs("jtt"), axes=runs("vae"))
     assert loaded == [runs("vae")]
+
+
+def test_the_commands_of_a_report_leave_runs_side_by_side(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    """One run loses its findings, another is new: what the page says makes them again on the axes of the rest."""
+    folders = []
+    for name in ("sitar", "erm", "jtt"):
+        shutil.copytree(runs(name).path, tmp_path / name)
+        folders.append(RunFolder(tmp_path / name))
+    paths = [folder.path for folder in folders]
+    explained(*folders[:2])
+    folders[1].gradcam_file.unlink()
+    assert "decoded by the VAE of" in write_report(paths, tmp_path / "r.html").read_text(encoding="utf-8")
+    for _ in range(2):
+        (comparison,), _ = gather(paths)
+        for part in _missing(comparison):
+            if "command" in part:
+                *given, option, ruler = shlex.split(part["command"])[2:]
+                assert option == "--axes"
+                explained(*(RunFolder(Path(run)) for run in given), axes=RunFolder(Path(ruler)))
+    (comparison,), _ = gather(paths)
+    assert not [part for part in _missing(comparison) if "command" in part]
+    through = _through(comparison)
+    assert through is not None
+    assert [bar.label for bar in through["bars"][0].bars] == [run.label for run in comparison.runs]
+    assert len(comparison.runs) == 3

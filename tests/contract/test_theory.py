@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sitar.audit.theory import examine_theory
+from sitar.cli.theory import order_in_words
 from sitar.errors import DataError, RunError, SitarError
 from sitar.records import RunFolder, to_json
 from sitar.reporting.figures import theory_figure
-from sitar.reporting.tables import theory_table
+from sitar.reporting.tables import theory_table, unsettled_order
 from sitar.training.load import load
 
-from .conftest import TINY_MODEL, hashes, run, settings
+from . import toys
+from .conftest import TINY_MODEL, hashes, run, settings, toy
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +77,31 @@ def test_a_trained_classifier_obeys_the_theorem(
     assert (own["distribution"], skewed["distribution"]) == (options.get("noise_distribution", "gaussian"), "skewed")
     assert own["order"] == pytest.approx(4, abs=0.3)
     assert skewed["order"] == pytest.approx(3, abs=0.3)
+    assert unsettled_order(own) is None
+    assert own["local_orders"] == pytest.approx([4] * 3, abs=0.3)
+
+
+def test_a_remainder_that_is_not_at_its_limit_is_said_not_to_be(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    comparison = {"distribution": "skewed", "order": 2.3, "local_orders": [2.83, 2.58, 1.39]}
+    assert order_in_words(comparison, "gelu") == (
+        "skewed noise: the remainder is not at its limit yet, where alpha^3 is expected: its slope still changes, and "
+        "is 2.83 at the smallest alphas."
+    )
+    settled = "skewed noise: the remainder falls as alpha^2.30 (expected: 3)."
+    assert order_in_words({**comparison, "local_orders": [2.3, 2.3, 2.3]}, "gelu") == settled
+    assert order_in_words({"distribution": "skewed", "order": 2.3}, "gelu") == settled, "files from before"
+    theory = examine_theory(runs(noise="axis"), "cpu")
+    theory["comparisons"][1] |= comparison
+    theory_figure(theory, tmp_path / "theory.svg")
+    assert "slope 2.83" in re.sub(r"<!--|-->", "", (tmp_path / "theory.svg").read_text())
+
+
+@pytest.mark.usefixtures("_toys")
+def test_changed_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run(toy("sitar", model=TINY_MODEL), tmp_path / "run")
+    monkeypatch.setattr(toys, "CHECKSUM", "other")
+    with pytest.raises(RunError, match="data has changed"):
+        examine_theory(folder, "cpu")
 
 
 def test_v_is_that_of_the_last_epoch(runs: Callable[..., RunFolder]) -> None:

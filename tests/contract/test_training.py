@@ -496,6 +496,12 @@ def test_a_loaded_run_predicts(finished: RunFolder, tiny_data: Data) -> None:
     assert model.predict(x[:0]).shape == (0,)
 
 
+def test_a_result_names_classes_and_values(finished: RunFolder, tiny_data: Data) -> None:
+    result = finished.result()
+    assert result["classes"] == list(tiny_data.classes)
+    assert result["attributes"] == {"color": ["green", "red"]}
+
+
 def test_a_loaded_run_evaluates_as_it_did(finished: RunFolder) -> None:
     assert sitar.load(finished, device="cpu").evaluate() == finished.result()["splits"]
 

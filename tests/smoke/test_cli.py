@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from made_runs import make_run
 
 TINY = ["--set", "data.image_size=14", "--set", "data.train_size=400", "--set", "model.channels=[4]"]
 TINY += ["--set", "train.epochs=2", "--set", "train.batch_size=64"]
@@ -201,6 +202,16 @@ def test_audit_of_one_class_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", x=np.eye(100), y=np.zeros(100, dtype=int))
     assert "class" in sitar_error("audit", "one.npz", cwd=tmp_path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_report_says_what_it_leaves_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", explained=False).path
+    out = tmp_path / "r.html"
+    done = sitar("report", run, tmp_path / "nothing", "--out", out, cwd=tmp_path)
+    reason = f"There is no run folder {str(tmp_path / 'nothing')!r}."
+    assert f"Left out: {tmp_path / 'nothing'}: {reason}" in " ".join(done.stdout.split())
+    done = sitar("report", run, tmp_path / "nothing", "--out", out, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["left_out"] == [{"run": str(tmp_path / "nothing"), "reason": reason}]
 
 
 def test_report_without_a_usable_run_is_one_message(tmp_path: Path) -> None:

@@ -40,6 +40,33 @@ def test_setup_names_the_package_when_no_environment_can_be_made(tmp_path: Path)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("has", ["neither", "chromium", "playwright", "both"])
+def test_tests_without_a_browser_say_that_they_leave_it_out(has: str, tmp_path: Path) -> None:
+    """Every tool of the environment does nothing, so that only what the recipe says is left."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    tools, found = tmp_path / ".venv/bin", tmp_path / "bin"
+    tools.mkdir(parents=True)
+    found.mkdir()
+    for tool in ("make", "sh", "test", "echo"):
+        if path := shutil.which(tool):
+            (found / tool).symlink_to(path)
+    imports = 0 if has in ("playwright", "both") else 1
+    for tool in ("python", "ruff", "lint-imports", "pyright"):
+        (tools / tool).write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {imports}\nexit 0\n')
+        (tools / tool).chmod(0o755)
+    if has in ("chromium", "both"):
+        (found / "chromium").symlink_to(tools / "ruff")
+    (tmp_path / ".venv/.ready").touch()
+    done = subprocess.run(
+        ["make", "test"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+        env={"PATH": str(found)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert ("No browser here: the tests in tests/browser were left out" in done.stdout) == (has != "both")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_setup_refuses_an_old_python(tmp_path: Path) -> None:
     old = project_with_python(tmp_path, "exit 1\n")
     done = subprocess.run(

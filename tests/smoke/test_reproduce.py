@@ -188,6 +188,29 @@ def test_the_page_of_the_audit_has_the_recorded_figures(name: str) -> None:
         assert " | ".join([f"| {run['rho']}", str(run["seed"]), str(run["axis"]), *figures]) in page
 
 
+@pytest.mark.parametrize(("name", "attribute", "tied"), [("color_mnist", "color", 0.9), ("sites", "site", 0.98)])
+def test_the_first_axis_of_an_audit_is_the_shortcut_where_there_is_one(name: str, attribute: str, tied: float) -> None:
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    runs = json.loads((ROOT / "reproduce" / "records" / f"audit_{name}.json").read_text(encoding="utf-8"))["runs"]
+    found = [
+        run["verdict"] == "one" and run["attribute_auc"] > 0.95 and run["attribute_auc"] > run["label_auc"]
+        for run in runs
+        if run["rho"] == tied
+    ]
+    assert len(found) == 5
+    assert sum(found) >= 4
+    assert [run["verdict"] for run in runs if run["rho"] == 0.5] == ["none"]
+    assert f"| AUC {attribute} | AUC label |" in page
+    words = {"one": "one cheap cue stands out", "none": "nothing stands out"}
+    for run in runs:
+        auc = f"{run['attribute_auc']:.2f} | {run['label_auc']:.2f}"
+        assert any(
+            line.startswith(f"| {run['rho']} | {run['seed']} | {run['axis']} |")
+            and line.endswith(f"| {auc} | {words[run['verdict']]} |")
+            for line in page.splitlines()
+        )
+
+
 def test_the_page_of_the_audit_says_what_came_out_on_celeba() -> None:
     page = " ".join((ROOT / "docs" / "audit.md").read_text(encoding="utf-8").split())
     runs = json.loads((ROOT / "reproduce/records/audit_celeba.json").read_text(encoding="utf-8"))["runs"]

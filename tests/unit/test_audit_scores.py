@@ -43,13 +43,15 @@ def test_correlation_is_numpys(classes: int) -> None:
 
     def referee(repeats: np.ndarray) -> np.ndarray:
         x, t = np.repeat(mu.numpy(), repeats, axis=0), np.repeat(y.numpy(), repeats)
-        found = [[abs(np.corrcoef(axis, t == c)[0, 1]) for axis in x.T] for c in range(classes)]
-        return np.max(found, axis=0)
+        return np.array([[np.corrcoef(axis, t == c)[0, 1] for axis in x.T] for c in range(classes)])
 
     score = scores.correlation(mu, y, classes, weight)
-    np.testing.assert_allclose(score.value, referee(np.ones(len(y), dtype=int)), atol=1e-5)
+    signed = referee(np.ones(len(y), dtype=int))
+    np.testing.assert_allclose(score.value, np.abs(signed).max(0), atol=1e-5)
+    axes, largest = np.arange(mu.shape[1]), np.abs(signed).argmax(0)
     for draw in (0, 55):
-        np.testing.assert_allclose(score.draws[draw], referee(weight[draw].numpy().astype(int)), atol=1e-5)
+        same = referee(weight[draw].numpy().astype(int))[largest, axes] * np.sign(signed[largest, axes])
+        np.testing.assert_allclose(score.draws[draw], same.clip(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -68,8 +70,13 @@ def test_wasserstein_is_scipys_between_the_furthest_classes(classes: int) -> Non
         assert float(score.value[j]) == pytest.approx(found[pairs[j]])
         a, b = pairs[j]
         w = weight[3].numpy()
-        drawn = wasserstein_distance(axis[t == a], axis[t == b], w[t == a], w[t == b])
-        assert float(score.draws[3, j]) == pytest.approx(drawn)
+        places = np.sort(axis)
+        moved = [  # how the share of a class below each place differs from that of the samples
+            [np.average(axis[t == c] <= at, weights=w[t == c]) - np.mean(axis[t == c] <= at) for at in places]
+            for c in (a, b)
+        ]
+        far = np.abs(np.subtract(*moved))[:-1] @ np.diff(places)
+        assert float(score.draws[3, j]) == pytest.approx(far)
 
 
 def test_a_constant_axis_scores_nothing() -> None:
@@ -124,6 +131,31 @@ def test_intervals_hold_what_they_promise() -> None:
         low, high = score.interval()[:, 0].tolist()
         inside += low <= truth <= high
     assert 0.9 <= inside / len(parts) <= 0.99
+
+
+@pytest.mark.parametrize("classes", [2, 50])
+def test_intervals_hold_their_own_value(classes: int) -> None:
+    """Also where axes say nothing: the largest of many correlations, and a distance, would only grow in resamples."""
+    random = torch.Generator().manual_seed(0)
+    y = torch.arange(600) % classes
+    mu = torch.randn(600, 20, generator=random)
+    weight = scores.resample(y, 200)
+    for score in (scores.correlation(mu, y, classes, weight), scores.wasserstein(mu, y, weight)[0]):
+        low, high = score.interval()
+        assert ((low >= 0) & (low <= score.value) & (score.value <= high)).all()
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, 1.0])
+def test_intervals_of_a_distance_hold_the_true_one(shift: float) -> None:
+    """Of two normal distributions that is their shift, in standard deviations of both together."""
+    truth = shift / (1 + shift**2 / 4) ** 0.5
+    y = torch.arange(200) % 2
+    random = torch.Generator().manual_seed(0)
+    mu = torch.randn(200, 200, generator=random) + shift * y.unsqueeze(1)  # every axis is a trial
+    low, high = scores.wasserstein(mu, y, scores.resample(y, 200))[0].interval()
+    inside = float(((low <= truth) & (truth <= high)).float().mean())
+    assert inside >= 0.9
+    assert float((high - low).mean()) < 0.7
 
 
 def test_separation_is_the_auc_whichever_way() -> None:

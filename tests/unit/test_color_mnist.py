@@ -156,6 +156,15 @@ def test_classes_are_named_by_their_digits(paper):
     assert paper().classes == ("digits 0-4", "digits 5-9")
 
 
+def test_values_of_the_attribute_are_named_by_the_channel(paper, irm):
+    for data in (paper(), irm):
+        split = data.evaluation["ood_test"]
+        color = split.group - 2 * split.y
+        for value, name in enumerate(data.attributes["color"]):
+            lit = split.x[color == value].amax((0, 2, 3)) > 0
+            assert lit.nonzero().flatten().tolist() == [("red", "green").index(name)]
+
+
 @pytest.mark.parametrize("rho", [0.9, 1.0])
 def test_digit_is_red_or_green_on_black(paper, rho):
     data = paper(rho=rho)

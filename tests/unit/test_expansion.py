@@ -14,7 +14,7 @@ from sitar.config import ModelConfig, section_config
 from sitar.data import Task
 from sitar.errors import ConfigError
 from sitar.functional.cubature import Rule, draws, grid
-from sitar.functional.expansion import Expansion, exact, expand, fitted_order
+from sitar.functional.expansion import Expansion, exact, expand, fitted_order, local_orders
 from sitar.functional.noise import axis_noise, direction_noise, noise_rows
 from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.models.classifier import Classifier
@@ -214,6 +214,15 @@ def test_fitted_order() -> None:
     assert fitted_order(alpha, rounded, floor=1e-15) == pytest.approx(4)
     assert fitted_order(alpha, torch.zeros(5)) is None
     assert fitted_order(alpha, torch.tensor([0.0, 0, 0, 0, 1])) is None
+
+
+def test_local_orders_differ_where_two_powers_cancel() -> None:
+    alpha = torch.tensor([1.0, 0.125, 0.5, 0.25, 2.0], dtype=torch.float64)
+    assert local_orders(alpha, 3 * alpha**4) == pytest.approx([4, 4, 4])
+    slopes = local_orders(alpha, (alpha**3 - 1.5 * alpha**4).abs())  # of one sign up to alpha = 2/3
+    assert slopes[0] == pytest.approx(math.log2((0.25**3 - 1.5 * 0.25**4) / (0.125**3 - 1.5 * 0.125**4)))
+    assert max(slopes) - min(slopes) > 1
+    assert local_orders(alpha, torch.zeros(5)) == []
 
 
 @pytest.mark.parametrize("contrasts", [1, 3])

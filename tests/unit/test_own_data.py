@@ -163,6 +163,7 @@ def test_a_table_with_everything(tmp_path: Path) -> None:
         assert (index.split == split).mean() == pytest.approx(share, abs=0.05)
     data = load_data(config)
     assert data.train_groups is not None
+    assert data.attributes == {"scanner": ("new", "old")}
     assert data.evaluation["test"].group_names == index.group_names
     strict = Table.index(config.model_copy(update={"majority_only": True}))
     assert strict.counts()["train"]["label=0,scanner=1"] == 0

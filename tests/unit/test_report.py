@@ -20,13 +20,14 @@ from PIL import Image
 
 from sitar.errors import ConfigError, RunError
 from sitar.reporting import report as reporting
-from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, wilson
+from sitar.reporting.charts import accuracy_curves, line_chart, metric_bars, named_group, split_bars, wilson
 from sitar.reporting.embed import framed, heated, sheet
 from sitar.reporting.gather import gather
 from sitar.reporting.pictures import cam
 from sitar.reporting.report import write_report
 from sitar.reporting.words import summary
 
+KINDS = ("average", "worst group")
 EVIL = "<script>alert(1)</script>"
 
 
@@ -163,6 +164,36 @@ def test_seeds_of_a_setting_are_one_row(tmp_path: Path) -> None:
     assert [run.label for run in comparison.runs] == [f"sitar, seed {seed}" for seed in range(3)]
 
 
+def test_the_worst_group_has_its_own_size_and_an_interval_with_a_width(tmp_path: Path) -> None:
+    several = []
+    for name, right in (("erm", 0.0), ("sitar", 0.05)):
+        run = make_run(tmp_path / name, name, explained=False)
+        result = json.loads(run.result_file.read_text())
+        split = result["splits"]["ood_test"]
+        split["groups"]["label=0,place=1"] = {"n": 20, "accuracy": right}
+        split |= {"worst_group": right, "average": 1.0, "intervals": {"average": [1, 1], "worst_group": [0.0, right]}}
+        run.result_file.write_text(json.dumps(result))
+        several.append(run.path)
+    (comparison,), _ = gather(several)
+    average, worst = (next(b for b in split_bars(comparison) if b.title == f"ood_test, {n}") for n in KINDS)
+    assert (average.detail, worst.detail) == ("240 samples", "20 samples")
+    assert (worst.bars[0].low, worst.bars[0].high) == wilson(0.0, 20)
+    assert (worst.bars[1].low, worst.bars[1].high) == (0.0, 0.05), "the bootstrap's has a width"
+    assert average.bars[0].low == wilson(1.0, 240)[0]
+    assert any("ranges of sitar and erm overlap" in sentence for sentence in summary(comparison))
+
+
+def test_runs_may_be_worst_on_different_groups(tmp_path: Path) -> None:
+    several = [make_run(tmp_path / str(share), "erm" if share else "jtt", accuracy=share).path for share in (0.0, 0.9)]
+    (comparison,), _ = gather(several)
+    sizes = set()
+    for run in comparison.runs:
+        cells = run.result["splits"]["ood_test"]["groups"].values()
+        least = min(cell["accuracy"] for cell in cells)
+        sizes.add(max(cell["n"] for cell in cells if cell["accuracy"] == least))
+    assert split_bars(comparison)[-1].detail == f"{min(sizes)} to {max(sizes)} samples"
+
+
 def test_what_needs_a_model_is_named_with_its_command_where_it_is_missing(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a run", explained=False)
     page = write(tmp_path, run.path)
@@ -215,6 +246,33 @@ def test_different_data_are_kept_apart_and_said_to_be(runs: list[Path], tmp_path
     assert "4 runs on made" in page.text, "where the files lie makes no other data"
 
 
+@pytest.mark.parametrize(
+    ("data", "checksums", "names"),
+    [
+        ([{"rho": 0.5}, {"rho": 0.9}], "aa", ["made, rho=0.5", "made, rho=0.9"]),
+        ([{"root": "x/a"}, {"root": "y/b"}], "ab", ["made, root=a", "made, root=b"]),
+        ([{"file": "x/a.npz"}, {"file": "y/b.npz"}], "ab", ["made, file=a.npz", "made, file=b.npz"]),
+        ([{"root": "x/a.npz"}, {"root": "y/a.npz"}], "ab", ["made, checksum=a", "made, checksum=b"]),
+        ([{}, {}], "ab", ["made, checksum=a", "made, checksum=b"]),
+    ],
+)
+def test_parts_of_different_data_have_different_names(
+    data: list[dict[str, object]], checksums: str, names: list[str], tmp_path: Path
+) -> None:
+    """The last two runs have the same settings and seed, on a file that has changed: neither is left out."""
+    several = []
+    for place, (settings, checksum) in enumerate(zip(data, checksums, strict=True)):
+        run = make_run(tmp_path / str(place), data=settings, explained=False)
+        environment = json.loads(run.environment_file.read_text())
+        run.environment_file.write_text(json.dumps({**environment, "data_checksum": checksum}))
+        several.append(run.path)
+    comparisons, left_out = gather(several)
+    assert [comparison.name for comparison in comparisons] == names
+    assert not left_out
+    page = write(tmp_path, *several).text
+    assert all(page.count(name) == 2 for name in names), "in the notice and above the part"
+
+
 def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
     names = (EVIL, "a & b </script><b>")
     run = make_run(tmp_path / "run", classes=names, accuracy=0.5)
@@ -245,12 +303,70 @@ def test_runs_measured_on_different_axes_are_not_put_side_by_side(runs: list[Pat
     page = write(tmp_path, *runs)
     assert "through0" not in page.text
     assert "as each was measured on other axes" in page.text
-    assert f"--axes {runs[0]}" in page.text
+    assert f"sitar explain {' '.join(map(str, runs))} --axes {runs[1]}" in page.text, "ERM has no decoder"
     for run in runs:
         explain = json.loads((run / "artifacts/explain.json").read_text())
         explain["through"]["v"] = [0.5] * 6
         (run / "artifacts/explain.json").write_text(json.dumps(explain))
     assert "decoded by the VAE of runs/ruler" in write(tmp_path, *runs).text
+
+
+def change(run: Path, **parts: object) -> None:
+    """Put something in the place of parts of explain.json."""
+    file = run / "artifacts/explain.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | parts))
+
+
+def test_runs_without_a_decoder_are_measured_again_with_the_vae_that_was_named(tmp_path: Path) -> None:
+    plain = [make_run(tmp_path / name, name, accuracy=share).path for name, share in (("erm", 0.5), ("jtt", 0.6))]
+    assert "The VAEs whose axes they were are gone" in write(tmp_path, *plain).text
+    ruler = make_run(tmp_path / "ruler").path
+    through = json.loads((plain[0] / "artifacts/explain.json").read_text())["through"]
+    change(plain[0], through={**through, "run": str(ruler)})
+    assert f"sitar explain {plain[0]} {plain[1]} --axes {ruler}" in write(tmp_path, *plain).text
+
+
+def test_what_is_made_later_is_measured_on_the_axes_of_the_others(tmp_path: Path) -> None:
+    erm, sitar = make_run(tmp_path / "erm", "erm").path, make_run(tmp_path / "sitar", "sitar", explained=False).path
+    assert f"sitar explain {erm} {sitar} " in write(tmp_path, erm, sitar).text, "the VAE of old is gone: both anew"
+    through = json.loads((erm / "artifacts/explain.json").read_text())["through"]
+    change(erm, through={**through, "run": str(sitar)})
+    page = write(tmp_path, erm, sitar)
+    assert f"This makes it: sitar explain {sitar} --axes {sitar}" in page.text
+    assert f"sitar explain {erm} --axes {sitar}" in page.text, "among the commands of the run too"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("sensitivity", {"axes": [0, 1], "v": [0.1, 0.2], "values": [None, 1.0]}),
+        ("sensitivity", {"axes": [0, 1], "v": [0.1], "values": [0.5, 1.0]}),
+        ("sensitivity", [1, 2]),
+        ("through", {"axes": [0], "v": [0.1], "values": [0.2], "run": None, "n": 5}),
+        ("traversals", {"axes": [0], "values": [[0.0]], "starts": [{}]}),
+        ("gradcam", {"split": "ood_test", "n": 5, "mass_in_box": 0.1, "box": [0.1, 0.2]}),
+        ("wrong", 7),
+    ],
+)
+def test_a_part_that_is_not_as_it_should_be_is_missing_and_the_rest_stands(
+    name: str, content: object, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", accuracy=0.6).path
+    rest = write(tmp_path, run).ids
+    change(run, **{name: content})
+    page = write(tmp_path, run)
+    gone = {"traversals": {"walks0", "walkdata0"}, "wrong": {"wrong0", "wrongdata0"}, "gradcam": {"gradcam0"}}
+    assert page.ids == rest - gone.get(name, set())
+    assert f"Not shown: {reporting.PARTS[name]}, of sitar. This makes it: sitar explain {run}" in page.text
+
+
+def test_reasons_and_an_environment_that_are_not_as_they_should_be_cost_nothing_else(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    change(run.path, reasons=["none"])
+    run.environment_file.write_text(json.dumps({"versions": [1, 2], "command": ["sitar"], "data_checksum": "made"}))
+    page = write(tmp_path, run.path)
+    assert "accuracy0" in page.ids
+    assert f"sitar train {run.config_file}" in page.text
 
 
 def test_values_that_are_no_numbers_do_not_break_the_page(tmp_path: Path) -> None:
@@ -260,6 +376,7 @@ def test_values_that_are_no_numbers_do_not_break_the_page(tmp_path: Path) -> Non
     np.savez(run.artifacts / "traversals.npz", **arrays)
     lines = run.metrics()
     lines[1] |= {"loss": float("nan"), "val": {"average": None}, "shortcut_score": [0.1]}
+    lines[2]["shortcut_score"] = [None] * 6
     run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = write(tmp_path, run.path)
     json.loads(page.data["walkdata0"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
@@ -340,7 +457,30 @@ def test_a_run_without_groups_is_shown(tmp_path: Path) -> None:
     run.result_file.write_text(json.dumps(result))
     page = write(tmp_path, run.path)
     assert "groups0" not in page.ids
-    assert "average accuracy" in page.text
+    assert "has an average accuracy of" in page.text
+
+
+@pytest.mark.parametrize(
+    ("group", "attributes", "name"),
+    [
+        ("label=1,place=0", {"place": ["land", "water"]}, "green, place land"),
+        ("label=0,Male=0", {"Male": ["not Male", "Male"]}, "red, not Male"),
+        ("label=0,a=b=1", {"a=b": ["x", "y"]}, "red, a=b y"),
+        ("label=0,place=1", {}, "red, place 1"),
+        ("label=0,place=7", {"place": ["land"]}, "red, place 7"),
+        ("label=5", {}, "label=5"),
+    ],
+)
+def test_groups_have_the_names_of_class_and_value(group: str, attributes: dict[str, list[str]], name: str) -> None:
+    assert named_group(group, ["red", "green"], attributes) == name
+
+
+def test_values_of_the_attribute_are_named_where_a_run_knows_them(tmp_path: Path) -> None:
+    old, run = make_run(tmp_path / "old", "erm", explained=False), make_run(tmp_path / "run", explained=False)
+    result = json.loads(run.result_file.read_text())
+    run.result_file.write_text(json.dumps({**result, "attributes": {"place": ["land", "sea"]}}))
+    assert "red, place sea" in write(tmp_path, old.path, run.path).text
+    assert "red, place 1" in write(tmp_path, old.path).text
 
 
 def test_settings_that_differ_stand_side_by_side(runs: list[Path]) -> None:

@@ -19,9 +19,21 @@ def held_out(model: TrainedModel, most: int) -> tuple[Tensor, Tensor]:
     """Inputs as the split stores them, and labels, of at most so many samples."""
     split = model.data.evaluation.get(HELD_OUT)
     if split is None or len(split) < 2:
-        raise DataError(f"This data has no {HELD_OUT} split with samples, and those that were trained on do not count.")
+        raise no_held_out(model, "and samples that were trained on do not count")
     place = some(len(split), most)
     return split.x[place], split.y[place].cpu()
+
+
+def no_held_out(model: TrainedModel, reason: str) -> DataError:
+    """With what to do, where the split is one that we make."""
+    said = f"This data has no {HELD_OUT} split with samples, {reason}."
+    share = getattr(model.config.data, "val_share", None)
+    if share is not None:
+        said += (
+            f" {len(model.data.train):,} training samples are too few to set a share of {share:g} aside: bring more, "
+        )
+        said += "or raise data.val_share."
+    return DataError(said)
 
 
 def trial_split(model: TrainedModel) -> tuple[str, EvalSplit]:

@@ -79,6 +79,8 @@ class Rulers:
         """The figures of `model` on its ruler, or the reason why there are none."""
         if model.method.no_slope is not None:
             raise RunError(model.method.no_slope)
+        if len(model.data.task.shape) != 3:
+            raise DataError("This data holds features, not images.")
         x, y = held_out(model, MOST)
         for folder in self.candidates:
             if data_checksum(folder) == model.data.checksum:

@@ -33,6 +33,18 @@ class Score:
         return torch.quantile(self.draws, torch.tensor([tail, 1 - tail], dtype=self.draws.dtype), dim=0)
 
 
+class Distance(Score):
+    """Noise only adds to a distance, so that those of resamples are too large, the more the smaller it is.
+
+    So `draws` are how far each resample is from the samples themselves, as the samples may be from the truth.
+    """
+
+    def interval(self) -> Tensor:
+        """As far around the value as 95 % of the resamples are: by the triangle inequality the truth is no further."""
+        radius = torch.quantile(self.draws, LEVEL, dim=0)
+        return torch.stack([(self.value - radius).clamp_min(0), self.value + radius])
+
+
 def resample(y: Tensor, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
     """How often each sample is drawn in each resample (resample, sample); every class keeps its number of samples."""
     random = torch.Generator().manual_seed(seed)
@@ -47,15 +59,21 @@ def resample(y: Tensor, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
 
 
 def correlation(mu: Tensor, y: Tensor, num_classes: int, weight: Tensor) -> Score:
-    """v of Eq. 2, over all held-out samples at once."""
+    """v of Eq. 2, over all held-out samples at once.
+
+    Resamples keep class and sign: their largest modulus over all classes would be biased. Of the other sign it is 0.
+    """
+    found = label_correlation(mu, y, num_classes)
+    largest = found.abs().argmax(0, keepdim=True)
+    sign = found.gather(0, largest).sign()
 
     def score(w: Tensor) -> Tensor:
-        return shortcut_score(label_correlation(mu, y, num_classes, w))
+        return (sign * label_correlation(mu, y, num_classes, w).gather(0, largest)).squeeze(0).clamp_min(0)
 
-    return Score(score(torch.ones(len(y))), torch.vmap(score, chunk_size=AT_ONCE)(weight.float()))
+    return Score(shortcut_score(found), torch.vmap(score, chunk_size=AT_ONCE)(weight.float()))
 
 
-def wasserstein(mu: Tensor, y: Tensor, weight: Tensor) -> tuple[Score, list[tuple[int, int]]]:
+def wasserstein(mu: Tensor, y: Tensor, weight: Tensor) -> tuple[Distance, list[tuple[int, int]]]:
     """The distance between the two classes that are furthest apart on each axis, in units of its standard deviation.
 
     Also names these classes. Resamples keep pair and unit: their largest distance over all pairs would be biased.
@@ -67,8 +85,8 @@ def wasserstein(mu: Tensor, y: Tensor, weight: Tensor) -> tuple[Score, list[tupl
         pair = max(found, key=lambda pair: float(found[pair]))
         pairs.append(pair)
         values.append(found[pair][0])
-        draws.append(_distance(axis, y, pair, weight))
-    return Score(torch.stack(values), torch.stack(draws, 1)), pairs
+        draws.append(_distance(axis, y, pair, weight - 1))
+    return Distance(torch.stack(values), torch.stack(draws, 1)), pairs
 
 
 def _distance(axis: Tensor, y: Tensor, pair: tuple[int, int], weight: Tensor) -> Tensor:

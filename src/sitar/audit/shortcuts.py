@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from sitar.audit import scores
-from sitar.audit.held_out import check_same_data, decodes_images, some
+from sitar.audit.held_out import check_same_data, decodes_images, no_held_out, some
 from sitar.audit.pictures import extremes, traversal
 from sitar.audit.verdict import GAP, LEAST_SAMPLES, LIFT, Verdict, judge, too_few
-from sitar.config import RunConfig, run_config
+from sitar.config import RunConfig, preset_names, run_config
 from sitar.data.base import EvalSplit, in_batches
-from sitar.errors import DataError, RunError
+from sitar.errors import RunError
 from sitar.models import VAE
 from sitar.records import AUDIT_VERSION, RunFolder, to_json, write_atomic
 from sitar.registry import METHODS
@@ -34,9 +34,11 @@ def check_has_axes(config: RunConfig) -> None:
     name = config.method.name  # type: ignore[attr-defined]
     if METHODS.get(name).vae_learns is None:
         known = [other for other in METHODS.names() if METHODS.get(other).vae_learns is not None]
+        names, dataset = preset_names(), config.preset.partition("/")[0]
+        such = next((f", such as {dataset}/{other}" for other in reversed(known) if f"{dataset}/{other}" in names), "")
         raise RunError(
             f"The audit looks at the latent axes of a VAE, and the method {name!r} has none. Give a run or a preset of "
-            f"{', '.join(known)}, such as {config.preset.partition('/')[0]}/vae."
+            f"{', '.join(known)}{such}."
         )
 
 
@@ -60,7 +62,7 @@ def examine(model: TrainedModel) -> tuple[Audit, dict[str, np.ndarray]]:
     """The audit as plain values, and its pictures as uint8 arrays by name."""
     split = model.data.evaluation.get("val")
     if split is None or len(split) == 0:
-        raise DataError("This data has no val split, and the audit is of samples that were not trained on.")
+        raise no_held_out(model, "and the audit is of samples that were not trained on")
     place = some(len(split), MOST_HELD_OUT)
     x, y = split.x[place], split.y[place].cpu()
     counts = dict(zip(model.classes, torch.bincount(y, minlength=len(model.classes)).tolist(), strict=True))

@@ -8,12 +8,13 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from sitar.audit.held_out import check_same_data, no_held_out
 from sitar.config import run_config
 from sitar.data.base import in_batches
-from sitar.errors import DataError, RunError
+from sitar.errors import RunError
 from sitar.functional.correlation import label_correlation
 from sitar.functional.cubature import Rule, UnitNoise, draws, grid
-from sitar.functional.expansion import Expected, exact, expand, fitted_order
+from sitar.functional.expansion import Expected, exact, expand, fitted_order, local_orders
 from sitar.functional.noise import Noise, noise_rows
 from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.records import RunFolder
@@ -41,6 +42,7 @@ def examine_theory(
     kind = _noise(settings, folder, noise)
     assert isinstance(settings, SITARConfig)
     model = TrainedModel(folder, device)
+    check_same_data(model)
     assert isinstance(model.method, SITAR)
 
     y, z = _held_out(model, samples)
@@ -69,6 +71,7 @@ def examine_theory(
             "remainder": remainder.tolist(),
             "rounding": rounding,
             "order": fitted_order(alphas, remainder, rounding) if smooth else None,
+            "local_orders": local_orders(alphas, remainder, rounding) if smooth else [],
         }
 
     return {
@@ -117,7 +120,7 @@ def _noise(settings: Any, folder: RunFolder, noise: str | None) -> Noise:
 def _held_out(model: TrainedModel, samples: int) -> tuple[Tensor, Tensor]:
     split = model.data.evaluation.get("val")
     if split is None or len(split) == 0:
-        raise DataError("This data has no val split, and the theorem is held against samples that were not trained on.")
+        raise no_held_out(model, "and the theorem is held against samples that were not trained on")
     index = _some(len(split), samples)
     return split.y[index], _means(model, split.x[index])
 

@@ -19,9 +19,12 @@ def command(
     from sitar.reporting.report import write_report
 
     started = time.perf_counter()
-    write_report(runs, out, title)
+    left_out: list[dict[str, str]] = []
+    write_report(runs, out, title, lambda run, reason: left_out.append({"run": run, "reason": reason}))
     size = out.stat().st_size
     if as_json:
-        print_json({"report": str(out), "bytes": size})
+        print_json({"report": str(out), "bytes": size, "left_out": left_out})
         return
+    for one in left_out:
+        typer.echo(f"Left out: {one['run']}: {one['reason']}")
     typer.echo(f"Report: {out}   {size / 1e6:.1f} MB   Time: {time.perf_counter() - started:.1f} s")

@@ -7,6 +7,7 @@ import typer
 
 from sitar.cli.output import Device, Json, print_json, print_table
 from sitar.records import RunFolder, to_json, write_atomic
+from sitar.reporting.tables import unsettled_order
 
 
 def command(
@@ -41,6 +42,11 @@ def command(
 def order_in_words(comparison: dict, activation: str) -> str:
     distribution, order = comparison["distribution"], comparison["order"]
     expected = 3 if distribution == "skewed" else 4
+    if (slope := unsettled_order(comparison)) is not None:
+        return (
+            f"{distribution} noise: the remainder is not at its limit yet, where alpha^{expected} is expected: its "
+            f"slope still changes, and is {slope:.2f} at the smallest alphas."
+        )
     if order is not None:
         return f"{distribution} noise: the remainder falls as alpha^{order:.2f} (expected: {expected})."
     if activation == "relu":

@@ -7,8 +7,8 @@ Group labels cannot leak: a training batch has none. A method that declares `nee
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Self
 
 import torch
@@ -132,7 +132,8 @@ class GroupTask(Task):
 class Data:
     """A dataset in memory: training samples, evaluation splits by name, class names, a checksum of its source.
 
-    `train_groups` lies apart from `train`, and reaches training only through `with_groups`.
+    `train_groups` lies apart from `train`, and reaches training only through `with_groups`. `attributes` has the values
+    that the numbers in the names of groups stand for.
     """
 
     train: TrainSplit
@@ -140,6 +141,7 @@ class Data:
     classes: tuple[str, ...]
     checksum: str
     train_groups: TrainGroups | None = None
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def task(self) -> Task:

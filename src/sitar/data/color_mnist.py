@@ -26,6 +26,7 @@ from sitar.data.mnist_files import CHECKSUM, load_mnist
 from sitar.registry import DATASETS
 
 CLASSES = ("digits 0-4", "digits 5-9")
+COLORS = ("green", "red")
 NUM_TRAIN = 50_000
 NUM_EVAL = 10_000  # of each evaluation split
 IRM_ENVIRONMENTS = (0.2, 0.1)
@@ -86,7 +87,7 @@ def _paper(config: ColorMNISTConfig) -> Data:
         for name, color in ((inside, aligned), (outside, conflicting)):
             painted = _paint(_shrink(images[: config.eval_size], config.image_size), color, channels=3)
             evaluation[name] = _eval_split(painted, y, color, share)
-    return Data(train, evaluation, CLASSES, CHECKSUM, groups)
+    return Data(train, evaluation, CLASSES, CHECKSUM, groups, {"color": COLORS})
 
 
 def _labels(
@@ -115,7 +116,7 @@ def _irm(config: ColorMNISTConfig) -> Data:
     evaluation = {"ood_test": _eval_split(painted[test], y[test], color[test], share)}
     split = TrainSplit(painted[train], torch.from_numpy(y[train]))
     groups = _train_groups(y[train], color[train], environment=np.arange(len(train)) % 2)
-    return Data(split, evaluation, CLASSES[::-1], CHECKSUM, groups)
+    return Data(split, evaluation, CLASSES[::-1], CHECKSUM, groups, {"color": COLORS[::-1]})
 
 
 def _flip(bits: NDArray, probability: float | NDArray, random: Generator) -> NDArray[np.int64]:

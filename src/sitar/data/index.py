@@ -113,7 +113,8 @@ class Index:
             y = torch.from_numpy(self.label[keep])
             evaluation[name] = EvalSplit(inputs[rows[keep]], y, part(self.group, keep), self.group_names, share)
         split = TrainSplit(inputs[rows[train]], torch.from_numpy(self.label[train]))
-        return Data(split, evaluation, self.classes, self._checksum(checksum), groups)
+        attributes = {} if self.attribute is None else {self.attribute_name: self.attribute_values}
+        return Data(split, evaluation, self.classes, self._checksum(checksum), groups, attributes)
 
     def _checksum(self, inputs: str) -> str:
         found = hashlib.blake2b(inputs.encode(), digest_size=32)

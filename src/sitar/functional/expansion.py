@@ -114,11 +114,24 @@ def fitted_order(
 
     Remainders of `floor` or less are rounding and left out. None where fewer than two are left.
     """
-    alpha, rank = alpha.detach().double().sort()
-    remainder = remainder.detach().double()[rank]
-    kept = remainder > floor
-    x, y = alpha[kept][:FITTED].log(), remainder[kept][:FITTED].log()
+    x, y = _smallest(alpha, remainder, floor)
     if len(x) < 2:
         return None
     x = x - x.mean()
     return float((x @ y) / (x @ x))
+
+
+def local_orders(
+    alpha: Float[Tensor, " strength"], remainder: Float[Tensor, " strength"], floor: float = 0.0
+) -> list[float]:
+    """The slopes between neighbours among the same few alphas, the smallest first: alike where the limit is reached."""
+    x, y = _smallest(alpha, remainder, floor)
+    return (y.diff() / x.diff()).tolist()
+
+
+def _smallest(alpha: Tensor, remainder: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Logarithms of the smallest few alphas and of their remainders, those above `floor`."""
+    alpha, rank = alpha.detach().double().sort()
+    remainder = remainder.detach().double()[rank]
+    kept = remainder > floor
+    return alpha[kept][:FITTED].log(), remainder[kept][:FITTED].log()

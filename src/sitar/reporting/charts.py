@@ -131,7 +131,9 @@ def loss_curves(run: Run) -> list[Chart]:
 
 def score_curves(run: Run) -> Chart | None:
     """v of the axes over epochs: those that are largest at the end."""
-    lines = [(i, line["shortcut_score"]) for i, line in enumerate(run.metrics, 1) if line.get("shortcut_score")]
+    lines = [
+        (i, v) for i, line in enumerate(run.metrics, 1) if (v := line.get("shortcut_score")) and all(map(_finite, v))
+    ]
     if not lines:
         return None
     last = lines[-1][1]
@@ -149,9 +151,29 @@ def split_bars(comparison: Comparison) -> list[Bars]:
         for metric, name in (("average", "average"), ("worst_group", "worst group")):
             bars = metric_bars(comparison, split, metric)
             if any(bar.value is not None for bar in bars):
-                n = max(run.result["splits"].get(split, {}).get("n", 0) for run in comparison.runs)
-                found.append(Bars(f"{split}, {name}", f"{n:,} samples", bars))
+                sizes = [
+                    _size(run.result["splits"][split], metric)
+                    for run in comparison.runs
+                    if split in run.result["splits"]
+                ]
+                found.append(Bars(f"{split}, {name}", _samples([n for n in sizes if n is not None]), bars))
     return found
+
+
+def _size(metrics: Mapping[str, Any], metric: str) -> int | None:
+    """Of how many samples a figure is: the worst group's own, the larger of two that are equally bad."""
+    if metric != "worst_group":
+        return metrics["n"]
+    cells = [cell for cell in (metrics.get("groups") or {}).values() if cell["accuracy"] is not None]
+    return min(cells, key=lambda cell: (cell["accuracy"], -cell["n"]))["n"] if cells else None
+
+
+def _samples(sizes: Sequence[int]) -> str:
+    """Runs may be worst on different groups."""
+    if not sizes:
+        return ""
+    least, most = min(sizes), max(sizes)
+    return f"{most:,} samples" if least == most else f"{least:,} to {most:,} samples"
 
 
 def group_bars(comparison: Comparison, split: str) -> list[Bars]:
@@ -167,16 +189,22 @@ def group_bars(comparison: Comparison, split: str) -> list[Bars]:
             known = [cell for cell in cells if cell and cell["accuracy"] is not None]
             size = max([size, *(cell["n"] for cell in known)])
             bars.append(_bar(row.label, place, [(c["accuracy"], wilson(c["accuracy"], c["n"])) for c in known]))
-        found.append(Bars(_with_class(group, comparison.classes), f"{size:,} samples", bars))
+        found.append(Bars(named_group(group, comparison.classes, comparison.attributes), f"{size:,} samples", bars))
     return sorted(found, key=lambda bars: max((bar.value for bar in bars.bars if bar.value is not None), default=2.0))
 
 
-def _with_class(group: str, classes: Sequence[str]) -> str:
-    """`label=1,place=0` with the name of the class."""
-    label, _, attribute = group.partition(",")
-    place = label.removeprefix("label=")
-    name = classes[int(place)] if place.isdecimal() and int(place) < len(classes) else label
-    return f"{name}, {attribute.replace('=', ' ')}" if attribute else name
+def named_group(group: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> str:
+    """`label=1,place=0` with the names of class and value, as far as they are known."""
+    label, _, rest = group.partition(",")
+    name = _named(label.removeprefix("label="), classes) or label
+    attribute, _, place = rest.rpartition("=")
+    value = _named(place, attributes.get(attribute, ())) or place
+    said = value if attribute in value else f"{attribute} {value}"  # such as not Male
+    return f"{name}, {said}" if rest else name
+
+
+def _named(place: str, names: Sequence[str]) -> str | None:
+    return names[int(place)] if place.isdecimal() and int(place) < len(names) else None
 
 
 def metric_bars(comparison: Comparison, split: str, metric: str) -> list[Bar]:
@@ -184,9 +212,16 @@ def metric_bars(comparison: Comparison, split: str, metric: str) -> list[Bar]:
     bars = []
     for place, row in enumerate(comparison.rows):
         found = [result["splits"].get(split, {}) for result in row.results]
-        known = [(m[metric], (m.get("intervals") or {}).get(metric)) for m in found if m.get(metric) is not None]
-        bars.append(_bar(row.label, place, known))
+        bars.append(
+            _bar(row.label, place, [(m[metric], _interval(m, metric)) for m in found if m.get(metric) is not None])
+        )
     return bars
+
+
+def _interval(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None:
+    """By the bootstrap; Wilson's where all resamples are the same, as they are at 0 and 100 %."""
+    found, n = (metrics.get("intervals") or {}).get(metric), _size(metrics, metric)
+    return wilson(metrics[metric], n) if found and found[0] == found[1] and n else found
 
 
 def _bar(label: str, color: int, known: Sequence[tuple[float, Sequence[float] | None]]) -> Bar:

@@ -7,13 +7,76 @@ import shlex
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from sitar.errors import RunError
 from sitar.records import EXPLAIN_VERSION, RunFolder
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Axes(_Part):
+    axes: list[int]
+    values: list[FiniteFloat]
+    v: list[FiniteFloat]
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if not len(self.axes) == len(self.values) == len(self.v):
+            raise ValueError("axes, values and v are of different lengths")
+        return self
+
+
+class _Through(_Axes):
+    run: str
+    n: int
+
+
+class _Start(_Part):
+    label: int
+
+
+class _Traversals(_Part):
+    axes: list[int]
+    values: list[list[FiniteFloat]]
+    starts: list[_Start]
+
+
+class _GradCAM(_Part):
+    split: str
+    n: int
+    mass_in_box: FiniteFloat | None
+    box: Annotated[list[FiniteFloat], Field(min_length=4, max_length=4)] | None
+
+
+class _Wrong(_Part):
+    pass
+
+
+SHAPES = {
+    "sensitivity": _Axes, "through": _Through, "traversals": _Traversals, "gradcam": _GradCAM, "wrong": _Wrong,
+}  # fmt: skip
+
+
+def sound(explain: dict[str, Any]) -> dict[str, Any]:
+    """explain.json without the parts that are not as `sitar explain` writes them."""
+    reasons = explain.get("reasons")
+    kept = {name: explain.get(name) if _is_sound(explain.get(name), shape) else None for name, shape in SHAPES.items()}
+    return {**explain, **kept, "reasons": reasons if isinstance(reasons, dict) else {}}
+
+
+def _is_sound(part: Any, shape: type[_Part]) -> bool:
+    try:
+        shape.model_validate(part)
+    except ValidationError:
+        return False
+    return True
 
 
 def read_explain(folder: RunFolder) -> dict[str, Any]:
@@ -53,9 +116,10 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
         raise RunError(f"{str(file)!r} cannot be read.") from error
 
 
-def command(*folders: RunFolder) -> str:
-    """What explains runs, for a shell."""
-    return shlex.join(["sitar", "explain", *(str(folder.path) for folder in folders)])
+def command(*folders: RunFolder, axes: RunFolder | None = None) -> str:
+    """What explains runs, on the axes of one of them if it is named, for a shell."""
+    ruler = [] if axes is None else ["--axes", str(axes.path)]
+    return shlex.join(["sitar", "explain", *(str(folder.path) for folder in folders), *ruler])
 
 
 def name_of(explain: dict[str, Any]) -> str:

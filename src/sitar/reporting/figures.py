@@ -10,6 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from sitar.records import RunFolder
+from sitar.reporting.tables import unsettled_order
 
 BLUE, ORANGE, GREY, INK = "#3b6fb6", "#d9822b", "#6b717b", "#22262e"
 SUSPICIOUS = 0.3  # a shortcut score above this is drawn as a suspect
@@ -76,7 +77,11 @@ def theory_figure(theory: Mapping[str, Any], path: Path) -> None:
 
     for comparison, color, power in zip(theory["comparisons"], (BLUE, ORANGE), (4, 3), strict=True):
         order = comparison["order"]
-        label = f"{comparison['distribution']} noise" + ("" if order is None else f", order {order:.2f}")
+        slope = unsettled_order(comparison)
+        fitted = (
+            "" if order is None else f", order {order:.2f}" if slope is None else f", slope {slope:.2f} at the left"
+        )
+        label = f"{comparison['distribution']} noise{fitted}"
         middle.plot(alphas, comparison["remainder"], "o", color=color, label=label, markersize=5)
         points = zip(alphas, comparison["remainder"], strict=True)
         if order is not None:

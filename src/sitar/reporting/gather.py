@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from sitar.errors import RunError
 from sitar.records import AUDIT_VERSION, EXPLAIN_VERSION, RunFolder
-from sitar.reporting.explained import read_arrays
-from sitar.reporting.tables import TEST_SPLITS, Row, group_runs
+from sitar.reporting.explained import read_arrays, sound
+from sitar.reporting.tables import TEST_SPLITS, Row, flat, group_runs
+
+PLACES = ("root", "table", "file")  # settings that say where the data lies
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Comparison:
     dataset: str
     rows: list[Row]
     runs: list[Run]
+    name: str = ""  # of the data, where others in the report are of the same dataset: with what tells them apart
 
     @property
     def splits(self) -> list[str]:
@@ -81,12 +84,17 @@ class Comparison:
     def classes(self) -> list[str]:
         return self.runs[0].classes
 
+    @property
+    def attributes(self) -> dict[str, list[str]]:
+        """Names of the values of the attribute; runs made before there were some have none."""
+        return next((found for run in self.runs if (found := run.result.get("attributes"))), {})
+
 
 def gather(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str]]]:
     """Comparisons, one for each data, and (path, reason) of what is left out."""
     sorted_out: dict[str, list[RunFolder]] = {}
     left_out: list[tuple[str, str]] = []
-    seen: dict[str, Path] = {}
+    seen: dict[tuple[str, str], Path] = {}
     for path in paths:
         folder = RunFolder(path)
         try:
@@ -95,15 +103,41 @@ def gather(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str
         except RunError as error:
             left_out.append((str(path), str(error)))
             continue
-        settings = json.dumps(config, sort_keys=True, default=str)
-        if settings in seen:
-            left_out.append((str(path), f"It is the same run as {str(seen[settings])!r}, settings and seed."))
+        key = json.dumps(config, sort_keys=True, default=str), data
+        if key in seen:
+            left_out.append((str(path), f"It is the same run as {str(seen[key])!r}: settings, seed and data."))
             continue
-        seen[settings] = path
+        seen[key] = path
         sorted_out.setdefault(data, []).append(folder)
     if not sorted_out:
         raise RunError("No finished run to report on. " + " ".join(reason for _, reason in left_out))
-    return [_comparison(folders) for folders in sorted_out.values()], left_out
+    return _named([_comparison(folders) for folders in sorted_out.values()]), left_out
+
+
+def _named(comparisons: list[Comparison]) -> list[Comparison]:
+    """With names that tell them apart: by settings of the data, then by its file or folder, then by its checksum."""
+    names = [comparison.dataset for comparison in comparisons]
+    for about in (_settings, _place, _checksum):
+        twins = [place for place, name in enumerate(names) if names.count(name) > 1]
+        facts = {place: about(comparisons[place].runs[0]) for place in twins}
+        for place in twins:
+            rivals = [facts[other] for other in twins if comparisons[other].dataset == comparisons[place].dataset]
+            told = [key for key in facts[place] if any(rival.get(key) != facts[place][key] for rival in rivals)]
+            names[place] = ", ".join([names[place], *(f"{key}={facts[place][key]}" for key in told)])
+    return [replace(comparison, name=name) for comparison, name in zip(comparisons, names, strict=True)]
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in flat(run.config["data"]).items() if key not in PLACES}
+
+
+def _place(run: Run) -> dict[str, Any]:
+    data = run.config["data"]
+    return {key: Path(str(data[key])).name for key in PLACES if data.get(key)}
+
+
+def _checksum(run: Run) -> dict[str, Any]:
+    return {"checksum": str(run.environment.get("data_checksum"))[:8]}
 
 
 def _data(folder: RunFolder) -> str:
@@ -139,9 +173,10 @@ def _shorter(rows: list[Row]) -> list[Row]:
 
 
 def _run(folder: RunFolder, row: int, label: str) -> Run:
+    explain = _json(folder.explain_file, EXPLAIN_VERSION)
     return Run(
         folder, row, label, folder.read_config(), folder.result(), folder.metrics(),
-        _json(folder.environment_file) or {}, _json(folder.explain_file, EXPLAIN_VERSION),
+        _json(folder.environment_file) or {}, sound(explain) if explain else None,
         _json(folder.audit / "audit.json", AUDIT_VERSION),
     )  # fmt: skip
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from sitar.errors import ConfigError
-from sitar.records import write_atomic
+from sitar.records import RunFolder, write_atomic
 from sitar.reporting import charts
 from sitar.reporting.explained import command
 from sitar.reporting.gather import Comparison, Run, gather
@@ -33,8 +35,13 @@ PARTS = {
 IN_FILES = ("traversals", "wrong", "gradcam")  # parts that have arrays
 
 
-def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
-    """A report of the runs in `paths`; what cannot be used is named in it."""
+def write_report(
+    paths: Sequence[Path],
+    out: Path,
+    title: str = "",
+    on_left_out: Callable[[str, str], None] = lambda path, reason: None,
+) -> Path:
+    """A report of the runs in `paths`. What cannot be used is named in it, and `on_left_out` is told."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"--out {str(out)!r} is no page: give a file that ends in .html.")
     comparisons, left_out = gather(paths)
@@ -42,7 +49,7 @@ def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
         loader=PackageLoader("sitar.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["percent"] = percent
+    environment.filters |= {"percent": percent, "breakable": _breakable}
     names = [comparison.dataset for comparison in comparisons]
     page = environment.get_template("report.html").render(
         title=title or f"sitar report: {', '.join(dict.fromkeys(names))}",
@@ -52,7 +59,14 @@ def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, page.encode(errors="replace"))  # a path may hold bytes that are no text
+    for path, reason in left_out:
+        on_left_out(path, reason)
     return out
+
+
+def _breakable(text: str) -> Markup:
+    """A name that may go on in the next line behind a mark, and not within a word."""
+    return Markup(re.sub(r"([_=/]|\.(?!\d))", r"\1<wbr>", str(escape(text))))
 
 
 def _section(comparison: Comparison, place: int, many: int) -> dict[str, Any]:
@@ -77,7 +91,7 @@ def _section(comparison: Comparison, place: int, many: int) -> dict[str, Any]:
         "cams": [found for run in comparison.runs if (found := cam(run))],
         "missing": _missing(comparison),
         "settings": _settings(comparison),
-        "details": [_details(run) for run in comparison.runs],
+        "details": [_details(comparison, run) for run in comparison.runs],
     }
 
 
@@ -101,18 +115,40 @@ def _missing(comparison: Comparison) -> list[dict[str, Any]]:
                 reasons.setdefault((name, given[name]), []).append(run.label)
     found: list[dict[str, Any]] = []
     for names, runs in lost.items():
-        made_by = command(*(run.folder for run in runs))
-        found.append({"what": listed(PARTS[n] for n in names), "runs": [run.label for run in runs], "command": made_by})
+        about = {"what": listed(PARTS[n] for n in names), "runs": [run.label for run in runs]}
+        found.append({**about, "command": _explain(comparison, runs)})
     found += [{"what": PARTS[name], "runs": runs, "reason": reason} for (name, reason), runs in reasons.items()]
     if len(_rulers(comparison)) > 1:
-        ruler = next(run.folder.path for run in comparison.runs if part(run, "traversals") or part(run, "through"))
-        again = command(*(run.folder for run in comparison.runs))
-        made_by = f"{again} --axes {shlex.quote(str(ruler))}"
         labels = [run.label for run in comparison.runs if part(run, "through")]
-        found.append(
-            {"what": "axes in use side by side, as each was measured on other axes", "runs": labels, "command": made_by}
-        )
+        about = {"what": "axes in use side by side, as each was measured on other axes", "runs": labels}
+        found.append(about | _on_one_ruler(comparison))
     return found
+
+
+def _explain(comparison: Comparison, runs: list[Run]) -> str:
+    """What explains some runs and leaves the comparison side by side: on the axes that the others were measured on.
+
+    All of them at once where nobody was measured yet, or that VAE is gone.
+    """
+    ruler = _ruler(comparison)
+    if ruler is None:
+        return command(*(run.folder for run in comparison.runs))
+    return command(*(run.folder for run in runs), axes=ruler)
+
+
+def _on_one_ruler(comparison: Comparison) -> dict[str, str]:
+    """The command that measures all runs on the axes of one of them that has a decoder, or of a VAE that one knows."""
+    with_decoder = (run.folder for run in comparison.runs if part(run, "traversals"))
+    ruler = next(with_decoder, None) or _ruler(comparison)
+    if ruler is None:
+        return {"reason": "The VAEs whose axes they were are gone; `sitar explain` with --axes names another."}
+    return {"command": command(*(run.folder for run in comparison.runs), axes=ruler)}
+
+
+def _ruler(comparison: Comparison) -> RunFolder | None:
+    """The run on whose axes others were measured, if it is still where it was."""
+    named = (RunFolder(Path(found["run"])) for run in comparison.runs if (found := part(run, "through")))
+    return next((folder for folder in named if folder.is_done), None)
 
 
 def _is_there(run: Run, name: str) -> bool:
@@ -196,19 +232,20 @@ def _setting(config: dict[str, Any], key: str) -> str:
     return yaml.safe_dump(config[key], default_flow_style=True).removesuffix("...\n").strip()
 
 
-def _details(run: Run) -> dict[str, Any]:
+def _details(comparison: Comparison, run: Run) -> dict[str, Any]:
     environment = run.environment
     facts = {
         key: environment.get(key) for key in ("commit", "python", "platform", "device", "threads", "data_checksum")
     }
-    facts["versions"] = ", ".join(
-        f"{name} {found}" for name, found in (environment.get("versions") or {}).items() if found
-    )
+    versions = environment.get("versions")
+    if isinstance(versions, dict):
+        facts["versions"] = ", ".join(f"{name} {found}" for name, found in versions.items() if found)
     facts["seconds"] = run.result["seconds"]
     facts["epoch"] = f"{run.result.get('selected_epoch')} ({run.result['selection']})"
     path = str(run.folder.path)
-    commands = [environment.get("command") or shlex.join(["sitar", "train", str(run.folder.config_file)])]
-    commands += [shlex.join(["sitar", verb, path]) for verb in ("evaluate", "explain")]
+    made_by = environment.get("command")
+    commands = [made_by if isinstance(made_by, str) else shlex.join(["sitar", "train", str(run.folder.config_file)])]
+    commands += [shlex.join(["sitar", "evaluate", path]), command(run.folder, axes=_ruler(comparison))]
     return {
         "label": run.label,
         "folder": path,

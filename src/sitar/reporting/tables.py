@@ -18,6 +18,7 @@ SHORT = {
     "class_balanced": "balanced",
     "calibration_error": "calibration",
 }
+SETTLED = 0.3  # slopes of Theorem 1's remainder that differ by more are not at their limit
 UPPER_BOUND = "†"
 UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
 
@@ -174,6 +175,12 @@ def theory_table(theory: Mapping[str, Any]) -> Table:
     note = f"Means over {theory['samples']} samples of {theory['split']}; without noise {theory['clean']:.6f}. "
     note += "* is the run's alpha. The share of consistency includes lambda; the remainder is a mean of moduli."
     return Table(title, columns, rows, note)
+
+
+def unsettled_order(comparison: Mapping[str, Any]) -> float | None:
+    """The slope at the smallest alphas, where those of the next few are others: the fitted order then means little."""
+    slopes = comparison.get("local_orders") or [0.0]  # which older files do not have
+    return slopes[0] if max(slopes) - min(slopes) > SETTLED else None
 
 
 def explain_table(explanations: Sequence[Mapping[str, Any]]) -> Table:

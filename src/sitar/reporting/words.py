@@ -49,7 +49,8 @@ def _leader(bars: list[Bar], split: str, name: str) -> list[str]:
         return []
     first, *others = bars
     if not others:
-        return [f"On {split} {first.label} has a {name} accuracy of {percent(first.value)} %{_range(first)}."]
+        article = "an" if name == "average" else "a"
+        return [f"On {split} {first.label} has {article} {name} accuracy of {percent(first.value)} %{_range(first)}."]
     then = ", ".join(f"{bar.label} {percent(bar.value)} %" for bar in others[: MOST_NAMED - 1])
     more = f" and {len(bars) - MOST_NAMED} more" if len(bars) > MOST_NAMED else ""
     said = f"On {split} {first.label} has the highest {name} accuracy, {percent(first.value)} %{_range(first)}; then"

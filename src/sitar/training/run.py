@@ -7,7 +7,7 @@ import io
 import json
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def train_config(
             loop.run(state)
             save_weights(folder.model_file, method.state_dict())
             splits, predictions = evaluate_method(method, data, place, report)
-            _finish(folder, config, loop, data.classes, splits, predictions)
+            _finish(folder, config, loop, data, splits, predictions)
     return folder
 
 
@@ -124,7 +124,7 @@ def _finish(
     folder: RunFolder,
     config: RunConfig,
     loop: Loop,
-    classes: Sequence[str],
+    data: Data,
     splits: dict[str, dict[str, Any]],
     predictions: dict[str, np.ndarray],
 ) -> None:
@@ -140,7 +140,8 @@ def _finish(
             "selection": config.train.selection,
             "selected_epoch": loop.selected_epoch,
             "seconds": round(loop.elapsed(), 3),
-            "classes": list(classes),
+            "classes": list(data.classes),
+            "attributes": {name: list(values) for name, values in data.attributes.items()},
             "splits": splits,
         }
     )
