@@ -52,8 +52,9 @@ PICTURES = {
     "gradcam": Picture(
         title="Where does a classifier of hair colour look?",
         shows="Grad-CAM on CelebA (Blond/Gender), with the share of its mass inside the box of the face. The paper "
-        "says that ERM looks at the face, which tells gender, and SITAR at the hair. Our runs agree, and so does the "
-        "control without noise: [the shares](results/gradcam.md), three seeds.",
+        "says that ERM looks at the face, which tells gender, and SITAR at the hair. In our runs the face has more of "
+        "ERM's mass than by chance, and of SITAR's as much as by chance; the control without noise is like SITAR: "
+        "[the shares](results/gradcam.md), three seeds.",
         missing="Not shown here, since CelebA's terms do not let its images be published. "
         "`python reproduce/run.py gradcam` makes the runs and explains them; RUN are their folders, ERM's first.",
     ),

@@ -498,7 +498,7 @@ def test_the_commands_of_a_report_leave_runs_side_by_side(runs: Callable[..., Ru
     """One run loses its findings, another is new: what the page says makes them again on the axes of the rest."""
     folders = []
     for name in ("sitar", "erm", "jtt"):
-        shutil.copytree(runs(name).path, tmp_path / name)
+        shutil.copytree(runs(name).path, tmp_path / name, ignore=shutil.ignore_patterns("artifacts"))
         folders.append(RunFolder(tmp_path / name))
     paths = [folder.path for folder in folders]
     explained(*folders[:2])
