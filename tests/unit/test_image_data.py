@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import sitar.images.cache
@@ -497,3 +498,17 @@ def test_a_worker_that_dies_is_said(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(DataError, match="has died"):
         cached_images("made", listing(folder), Files([folder]), (16, 16))
+
+
+def test_a_split_that_lies_together_is_not_copied() -> None:
+    """Its images stay in the mapped file; others are copied, and every split has its own samples."""
+    inputs = torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
+    split = names(["val", "train", "train", "train", "test", "val", "test", "test", "test", "test", "test", "test"])
+    data = Index(names([str(i) for i in range(12)]), np.arange(12) % 2, split, ("a", "b")).to_data(inputs, "")
+    assert data.train.x.flatten().tolist() == [1, 2, 3]
+    assert data.train.x.untyped_storage().data_ptr() == inputs.untyped_storage().data_ptr()
+    for name, rows in (("val", [0, 5]), ("test", [4, *range(6, 12)])):
+        assert data.evaluation[name].x.flatten().tolist() == rows
+        assert data.evaluation[name].x.untyped_storage().data_ptr() != inputs.untyped_storage().data_ptr()
+    taken = Index(names(["a", "b"]), np.arange(2), names(["train", "train"]), ("a", "b"))
+    assert taken.to_data(inputs, "", np.array([7, 8])).train.x.flatten().tolist() == [7, 8]

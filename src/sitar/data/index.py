@@ -111,8 +111,8 @@ class Index:
         evaluation = {}
         for name, keep in splits.items():
             y = torch.from_numpy(self.label[keep])
-            evaluation[name] = EvalSplit(inputs[rows[keep]], y, part(self.group, keep), self.group_names, share)
-        split = TrainSplit(inputs[rows[train]], torch.from_numpy(self.label[train]))
+            evaluation[name] = EvalSplit(_rows(inputs, rows[keep]), y, part(self.group, keep), self.group_names, share)
+        split = TrainSplit(_rows(inputs, rows[train]), torch.from_numpy(self.label[train]))
         attributes = {} if self.attribute is None else {self.attribute_name: self.attribute_values}
         return Data(split, evaluation, self.classes, self._checksum(checksum), groups, attributes)
 
@@ -121,6 +121,13 @@ class Index:
         for values in (self.label, self.split.astype("<U16"), self.attribute):
             found.update(b"" if values is None else values.tobytes())
         return found.hexdigest()
+
+
+def _rows(inputs: torch.Tensor, rows: NDArray[np.int64]) -> torch.Tensor:
+    """Some rows; those that lie side by side are not copied, so that a mapped file stays on the disk."""
+    if len(rows) and (np.diff(rows) == 1).all():
+        return inputs[rows[0] : rows[-1] + 1]
+    return inputs[rows]
 
 
 def larger_diagonal(label: NDArray[np.int64], attribute: NDArray[np.int64]) -> frozenset[Pair]:
