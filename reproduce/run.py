@@ -84,7 +84,9 @@ def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
         from sitar.audit.explain import explain_runs
         from sitar.records import RunFolder
 
-        list(explain_runs([RunFolder(out / job["folder"])], device=device))
+        folder = RunFolder(out / job["folder"])
+        if not folder.explain_file.is_file():
+            list(explain_runs([folder], device=device))
     return job["folder"]
 
 

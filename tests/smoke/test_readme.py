@@ -135,11 +135,19 @@ def test_headline_holds_in_the_record(column: str, paper: float) -> None:
     values = ood("sitar_best", f"rho = {column}")
     assert len(values) == 5
     assert mean(values) >= paper
-    allowed = {"1.0": 1}.get(column, 0)  # seed 2 with 65.7, which the page of the table says
-    assert sum(value < 67 for value in values) <= allowed
-    assert min(values) >= 65
+
+
+MISSED = pytest.mark.xfail(strict=True, reason="seed 2 at rho = 1.0 has 65.7 (docs/results/color_mnist.md)")
+
+
+@pytest.mark.parametrize("column", ["0.5", "0.7", "0.9", pytest.param("1.0", marks=MISSED)])
+def test_no_seed_of_the_headline_is_under_67(column: str) -> None:
+    assert min(ood("sitar_best", f"rho = {column}")) >= 67
+
+
+def test_the_seed_that_misses_is_named_on_its_page() -> None:
     page = (ROOT / "docs" / "results" / "color_mnist.md").read_text(encoding="utf-8")
-    assert min(values) >= 67 or f"now has {min(values):.1f}" in page
+    assert f"now has {min(ood('sitar_best', 'rho = 1.0')):.1f}, which is 1.3 below the 67" in page
 
 
 def test_the_demo_holds_in_the_record_on_three_seeds() -> None:
