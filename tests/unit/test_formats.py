@@ -459,7 +459,8 @@ def test_a_missing_package_stops_everything(
     (tmp_path / "hidden" / package).mkdir(parents=True)
     (tmp_path / "hidden" / package / "__init__.py").write_text("raise ImportError('hidden')")
     with monkeypatch.context() as patch:
-        patch.setattr("sitar.images.cache._path", lambda: f"{tmp_path / 'hidden'}:{':'.join(sys.path)}")
+        environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hidden'}:{':'.join(sys.path)}"}
+        patch.setattr("sitar.images.cache.module_environment", lambda: environment)
         for on_bad in ("fail", "skip"):
             with pytest.raises(DataError, match=rf'need {package}: pip install "sitar\[medical\]"'):
                 cached_images(*arguments, channels=channels, on_bad=on_bad)

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sitar.cli.output import Device, Json, Set, print_json, print_table
 from sitar.config import load_config
 from sitar.errors import SitarError
+from sitar.interpreter import module_command, module_environment
 from sitar.records import RunFolder
 
 RUNS = {"ERM": "demo/erm", "control": "demo/control", "SITAR": "demo/sitar"}
@@ -73,11 +74,13 @@ def _train_all(folders: dict[str, RunFolder], epochs: dict[str, int], options: l
     def train(label: str) -> tuple[int, str]:
         arguments = ["train", RUNS[label], "--out", str(folders[label].path), "--resume", "--quiet", *options]
         process = subprocess.Popen(
-            [sys.executable, "-m", "sitar", *arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            module_command("sitar", *arguments),
+            env={**module_environment(), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         running.append(process)
-        return process.wait(), process.stderr.read() if process.stderr else ""
+        _, message = process.communicate()  # which closes the pipe
+        return process.returncode, message
 
     longest_first = list(reversed(folders))
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:

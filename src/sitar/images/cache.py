@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 
 from sitar.errors import DataError
 from sitar.images.files import Files
+from sitar.interpreter import module_command, module_environment
 from sitar.records import to_json, write_atomic
 
 logger = logging.getLogger(__name__)
@@ -195,8 +195,8 @@ def _decode(
     try:
         for _ in range(workers):
             process = subprocess.Popen(
-                [sys.executable, "-m", "sitar.images.worker"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": _path()},
+                module_command("sitar.images.worker"),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=module_environment(),
                 process_group=0,  # Ctrl-C is for this process, which ends them
             )  # fmt: skip
             processes.append(process)
@@ -232,11 +232,6 @@ def _decode(
 def _workers(images: int) -> int:
     """A process a core, and none for fewer images than its start is worth."""
     return max(1, min(os.cpu_count() or 1, 16, images // 500))
-
-
-def _path() -> str:
-    """Where the workers find this very package, however it was imported."""
-    return os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _arrays(folder: Path, shape: tuple[int, ...]) -> tuple[np.memmap, np.memmap]:

@@ -1,0 +1,25 @@
+"""Start this Python again, so that it imports nothing from the working folder.
+
+`python -m` puts the working folder first on the path of modules: a `gzip.py` that lies beside somebody's images would
+be executed. `-P` leaves that folder out, and an empty or relative entry of PYTHONPATH must not bring it back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module in a new process of this Python. Start it with `module_environment`."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def module_environment() -> dict[str, str]:
+    """The environment of such a process. It finds this very package, however it was imported here."""
+    here = os.path.abspath(os.curdir)
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [entry for entry in entries if os.path.isabs(entry) or os.path.abspath(entry) != here]
+    package = str(Path(__file__).absolute().parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([package, *map(os.path.abspath, kept)])}
