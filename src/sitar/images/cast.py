@@ -34,4 +34,4 @@ class Cast:
         file = io.BytesIO()
         radius = self.blur / 100 * picture.height
         picture.filter(ImageFilter.GaussianBlur(radius)).save(file, "JPEG", quality=self.quality)
-        return np.asarray(Image.open(file)).transpose(2, 0, 1)
+        return np.asarray(Image.open(file, formats=["JPEG"])).transpose(2, 0, 1)

@@ -14,6 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from sitar.errors import SitarError
 from sitar.images.bits import BadImageError, to_uint8
 from sitar.images.dicom import is_dicom, read_dicom
+from sitar.images.files import PILLOW_FORMATS
 from sitar.images.stack import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
 
 BITS, PHOTOMETRIC, PLANAR, EXTRA_SAMPLES = 258, 262, 284, 338  # tags of TIFF
@@ -73,7 +74,7 @@ def _planes(data: bytes, channels: int) -> list[Image.Image]:
 
 
 def _upright(data: bytes) -> Image.Image:
-    image = Image.open(io.BytesIO(data))
+    image = _open(data)
     if image.width * image.height > MAX_PIXELS:
         raise BadImageError(f"{image.width}x{image.height} pixels are more than {MAX_PIXELS:,}")
     if image.format == "JPEG" and not image.info.keys() & {"exif", "xmp"}:
@@ -83,10 +84,15 @@ def _upright(data: bytes) -> Image.Image:
     return image
 
 
+def _open(data: bytes) -> Image.Image:
+    Image.preinit()  # the common kinds: all plugins of Pillow are imported only for a file that is none of them
+    return Image.open(io.BytesIO(data), formats=PILLOW_FORMATS)
+
+
 def _is_photo(data: bytes) -> bool:
     """Whether Pillow sees all there is in a TIFF file, one page of at most four channels, and sees it right."""
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with _open(data) as image:
             return getattr(image, "n_frames", 1) == 1 and not _is_misread(image)
     except UnidentifiedImageError:
         return False

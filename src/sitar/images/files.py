@@ -19,6 +19,9 @@ IMAGES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".png", ".tif", ".tiff", ".bmp", ".webp", ".avif", ".gif", ".ppm", ".pgm",
     ".dcm", ".dicom",
 )  # fmt: skip
+PILLOW_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF", "JPEG2000")
+"""What Pillow may take a file for: the kinds above, and no other, whatever the file is called. For some other kinds it
+starts programs, such as Ghostscript for PostScript. A JPEG file of several pictures (MPO) is found through JPEG."""
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
