@@ -24,9 +24,7 @@ demo: $(READY)
 	$(BIN)/sitar demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -q tests/unit/test_correlation.py tests/unit/test_noise.py tests/unit/test_losses.py \
-	  tests/unit/test_evaluation.py tests/unit/test_risk.py tests/unit/test_disentangle.py tests/unit/test_denoising.py \
-	  tests/unit/test_expansion.py \
+	$(BIN)/python -m pytest -q tests/unit/functional tests/unit/evaluation \
 	  --jaxtyping-packages=sitar.functional,sitar.evaluation,beartype.beartype
 	$(BIN)/python -m pytest -n 2
 	@{ test -n "$$SITAR_CHROMIUM" || command -v chromium || command -v chromium-browser; } >/dev/null && $(BIN)/python -c 'import playwright' 2>/dev/null || \

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sitar.data.base import to_float
+from sitar.data.types import to_float
 from sitar.images.cache import cached_images
 from sitar.images.files import Files
 

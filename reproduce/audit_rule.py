@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sitar.audit.scores import accuracy, resample
-from sitar.audit.verdict import above_chance, least_lead
+from sitar.analysis.audit.scores import accuracy, resample
+from sitar.analysis.audit.verdict import above_chance, least_lead
 
 RECORD = Path(__file__).parent / "records" / "audit_rule.json"
 HELD_OUT = (40, 100, 400, 1000)  # samples of every two classes

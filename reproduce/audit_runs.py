@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sitar.audit.shortcuts import audit_run
+from sitar.analysis.audit.audit import audit_run
 from sitar.training.run import train
 
 RHO = {"color_mnist": 0.9, "sites": 0.98}  # at 0.5, the last run of each, there is no shortcut

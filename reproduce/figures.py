@@ -18,12 +18,12 @@ import run
 from matplotlib.figure import Figure
 
 from sitar.errors import SitarError
-from sitar.records import RunFolder
-from sitar.reporting.figures import save
-from sitar.reporting.heat import heat_figure, read_heat
-from sitar.reporting.panels import panels_figure
-from sitar.reporting.sweeps import sweep_panels
-from sitar.reporting.walks import read_walk, walks_figure
+from sitar.reporting.figures.gradcam_figure import heat_figure, read_heat
+from sitar.reporting.figures.panels import panels_figure
+from sitar.reporting.figures.style import save
+from sitar.reporting.figures.sweeps import sweep_panels
+from sitar.reporting.figures.traversal_figure import read_walk, walks_figure
+from sitar.run_folder import RunFolder
 
 DOCS = run.HERE.parent / "docs"
 INTRODUCTION = """\

@@ -81,8 +81,8 @@ def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
         device=device, resume=True, progress=False,
     )  # fmt: skip
     if job["explain"]:
-        from sitar.audit.explain import explain_runs
-        from sitar.records import RunFolder
+        from sitar.analysis.explain.explain import explain_runs
+        from sitar.run_folder import RunFolder
 
         folder = RunFolder(out / job["folder"])
         if not folder.explain_file.is_file():

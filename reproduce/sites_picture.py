@@ -8,7 +8,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 
-from sitar.data.sites import SITES, Sites, SitesConfig
+from sitar.data.benchmarks.sites import SITES, Sites, SitesConfig
 
 TITLES = {
     "A": "A\nmostly 5-9",

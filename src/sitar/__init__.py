@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sitar.training.load import load
+    from sitar.evaluation.trained_model import load
     from sitar.training.run import train
 
 __all__ = ["__version__", "load", "train"]
 __version__ = "0.1.0.dev0"
 
-_HOMES = {"train": "sitar.training.run", "load": "sitar.training.load"}
+_HOMES = {"train": "sitar.training.run", "load": "sitar.evaluation.trained_model"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import make_run
 
-from sitar.reporting.report import write_report
+from helpers.made_runs import make_run
+from sitar.reporting.html.report import write_report
 
 CHROMIUM = os.environ.get("SITAR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 import torch
 
-from sitar.audit import shortcuts
-from sitar.audit.shortcuts import audit_run, check_has_axes, examine
+from helpers import toys
+from helpers.runs import TINY_DATA, TINY_MODEL, fresh, hashes, load_data, run, settings, toy
+from sitar.analysis.audit import audit as shortcuts
+from sitar.analysis.audit.audit import audit_run, check_has_axes, examine
 from sitar.config import load_config
-from sitar.data.base import Data, EvalSplit, TrainSplit
+from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import DataError, RunError
+from sitar.evaluation.trained_model import load
 from sitar.models import VAE
-from sitar.records import RunFolder
 from sitar.registry import METHODS
-from sitar.reporting.sheets import draw_audit, read_audit
+from sitar.reporting.figures.audit_figure import draw_audit, read_audit
 from sitar.reporting.tables import audit_table
-from sitar.training.load import load
-
-from . import toys
-from .conftest import TINY_DATA, TINY_MODEL, fresh, hashes, load_data, run, settings, toy
+from sitar.run_folder import RunFolder
 
 AXES = TINY_MODEL["latent_dim"]
 
@@ -161,7 +160,7 @@ def leaky(model: Any, attribute: bool = True) -> None:
 @pytest.fixture
 def _own_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data that a test may change: read again."""
-    monkeypatch.setattr("sitar.training.load.load_data", toys_or_real)
+    monkeypatch.setattr("sitar.evaluation.trained_model.load_data", toys_or_real)
 
 
 def toys_or_real(config: Any) -> Data:

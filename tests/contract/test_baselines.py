@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 import sitar.training.loop
 import sitar.training.run
+from helpers.runs import TOY_DATA, assert_same_tensors, fresh, metrics, run, toy, weights
 from sitar.config import Config, RunConfig
-from sitar.data.base import (
+from sitar.data.types import (
     Data,
     EvalSplit,
     GroupBatch,
@@ -36,8 +37,6 @@ from sitar.training.loop import Loop
 from sitar.training.optimise import build_optimiser
 from sitar.training.seeding import INIT, derive_seed, epoch_order
 from sitar.training.step import EagerStep
-
-from .conftest import TOY_DATA, assert_same_tensors, fresh, metrics, run, toy, weights
 
 NAMES = METHODS.names()
 NEED_GROUPS = [name for name in NAMES if METHODS.get(name).needs_groups]

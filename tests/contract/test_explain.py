@@ -14,22 +14,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from sitar.audit import explain, gradcam, pictures, ruler, sensitivity, traversals, wrong
-from sitar.audit.explain import examine, explain_runs
-from sitar.audit.pictures import to_uint8
-from sitar.audit.ruler import Rulers
-from sitar.data.base import Data, EvalSplit
+from helpers import toys
+from helpers.runs import TINY_DATA, TINY_MODEL, fresh, hashes, predictions, run, settings, toy
+from sitar.analysis import traversal as pictures
+from sitar.analysis.explain import explain, gradcam, sensitivity, traversals
+from sitar.analysis.explain import mistakes as wrong
+from sitar.analysis.explain import shared_axes as ruler
+from sitar.analysis.explain.explain import examine, explain_runs
+from sitar.analysis.explain.shared_axes import Rulers
+from sitar.analysis.traversal import to_uint8
+from sitar.data.types import Data, EvalSplit
 from sitar.errors import RunError, SitarError
+from sitar.evaluation.trained_model import load
 from sitar.models import VAE
-from sitar.records import EXPLAIN_VERSION, RunFolder
 from sitar.registry import METHODS
-from sitar.reporting.gather import gather
-from sitar.reporting.report import _missing, _through, write_report
+from sitar.reporting.comparison import gather
+from sitar.reporting.html.report import _missing, _through, write_report
 from sitar.reporting.tables import explain_table, through_tables
-from sitar.training.load import load
-
-from . import toys
-from .conftest import TINY_DATA, TINY_MODEL, fresh, hashes, predictions, run, settings, toy
+from sitar.run_folder import EXPLAIN_VERSION, RunFolder
 
 PARTS = ("traversals", "sensitivity", "through", "gradcam", "wrong")
 KEYS = ["version", "preset", "seed", "split_of_axes", *PARTS, "reasons"]
@@ -284,7 +286,9 @@ def test_the_box_is_the_one_given_or_the_datasets(
     given, _ = gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))
     rest, _ = gradcam.gradcam(model, (0.5, 0.0, 1.0, 1.0))
     assert given["mass_in_box"] + rest["mass_in_box"] == pytest.approx(1, abs=1e-5)
-    monkeypatch.setattr("sitar.data.color_mnist.ColorMNIST.face_box", lambda _: (0.5, 0.0, 1.0, 1.0), raising=False)
+    monkeypatch.setattr(
+        "sitar.data.benchmarks.color_mnist.ColorMNIST.face_box", lambda _: (0.5, 0.0, 1.0, 1.0), raising=False
+    )
     own, _ = gradcam.gradcam(model)
     assert own == rest
     assert gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))[0] == given

@@ -21,7 +21,7 @@ TINY = [
 @pytest.fixture(autouse=True)
 def few_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sitar.data.celeba.FIRST_10K", 400)
+    monkeypatch.setattr("sitar.data.benchmarks.celeba.FIRST_10K", 400)
 
 
 @pytest.mark.data

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 import sitar
+from helpers.runs import Stop, assert_same_run, predictions, run, toy, weights
 from sitar.config import RunConfig
 from sitar.errors import ConfigError
+from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.models import PretrainedEncoder
 from sitar.registry import METHODS
 from sitar.training import loop
-from sitar.training.features import FrozenEncoder
-
-from .conftest import Stop, assert_same_run, predictions, run, toy, weights
 
 FEATURES = {"name": "toy_blobs", "features": True}
 MODEL = {"latent_dim": 4, "hidden": 8}

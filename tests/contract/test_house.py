@@ -19,7 +19,7 @@ from sitar.registry import DATASETS, METHODS
 SOURCE = Path(sitar.__file__).parent
 ROOT = Path(__file__).parents[2]
 NAMELESS = ("training", "evaluation", "data", "reporting", "cli")
-TORCHLESS = ("sitar", "sitar.errors", "sitar.registry", "sitar.config", "sitar.records", "sitar.reporting")
+TORCHLESS = ("sitar", "sitar.errors", "sitar.registry", "sitar.config", "sitar.run_folder", "sitar.reporting")
 
 
 def trees(*places: str) -> Iterator[tuple[Path, ast.Module]]:
@@ -128,10 +128,10 @@ def test_only_methods_that_declare_it_read_groups() -> None:
     [
         ("loss = worst(batch.group)", True),
         ("getattr(batch, 'group')", True),
-        ("from sitar.data.base import EvalSplit", True),
-        ("from sitar.data.base import GroupBatch", True),
+        ("from sitar.data.types import EvalSplit", True),
+        ("from sitar.data.types import GroupBatch", True),
         ("risk = per_group(batch.environment)", True),
-        ("from sitar.data.base import TrainBatch", False),
+        ("from sitar.data.types import TrainBatch", False),
         ("optimiser.param_groups", False),
     ],
 )
@@ -186,11 +186,11 @@ print(json.dumps({"modules": names, "changed": [key for key in before if before[
 def test_importing_has_no_effects() -> None:
     report = json.loads(isolated(EFFECTS).splitlines()[-1])
     assert report["changed"] == []
-    assert set(report["modules"]) > {"sitar.training.run", "sitar.methods.sitar", "sitar.data.color_mnist"}
+    assert set(report["modules"]) > {"sitar.training.run", "sitar.methods.sitar", "sitar.data.benchmarks.color_mnist"}
 
 
 def test_import_prints_nothing() -> None:
-    assert isolated("import sitar, sitar.training.run, sitar.training.load, sitar.methods") == ""
+    assert isolated("import sitar, sitar.training.run, sitar.evaluation.trained_model, sitar.methods") == ""
 
 
 def test_what_needs_no_torch_imports_none() -> None:

@@ -14,15 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.func import functional_call, stack_module_state, vmap
 
-from sitar.config import RunConfig, load_config, preset_names, preset_text
-from sitar.data.base import Data, GroupBatch, Task, TrainBatch, TrainGroups, TrainSplit, to_float
-from sitar.evaluation.predict import predict_logits
-from sitar.methods import Method, data_for
-from sitar.methods.base import Objective
-from sitar.records import RunFolder
-from sitar.registry import METHODS
-
-from .conftest import (
+from helpers.runs import (
     TINY_DATA,
     TINY_TRAIN,
     Stop,
@@ -39,6 +31,13 @@ from .conftest import (
     weights,
     writes,
 )
+from sitar.config import RunConfig, load_config, preset_names, preset_text
+from sitar.data.types import Data, GroupBatch, Task, TrainBatch, TrainGroups, TrainSplit, to_float
+from sitar.evaluation.predict import predict_logits
+from sitar.methods import Method, data_for
+from sitar.methods.base import Objective
+from sitar.registry import METHODS
+from sitar.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 NAMES = METHODS.names()

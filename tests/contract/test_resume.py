@@ -18,13 +18,8 @@ import torch
 
 import sitar
 import sitar.training.run
-from sitar.config import RunConfig
-from sitar.errors import RunError
-from sitar.records import RunFolder
-from sitar.training.step import EagerStep
-
-from . import toys
-from .conftest import (
+from helpers import toys
+from helpers.runs import (
     TINY_TRAIN,
     Stop,
     assert_close_runs,
@@ -38,6 +33,10 @@ from .conftest import (
     write_settings,
     writes,
 )
+from sitar.config import RunConfig
+from sitar.errors import RunError
+from sitar.run_folder import RunFolder
+from sitar.training.step import EagerStep
 
 pytestmark = pytest.mark.usefixtures("_toys")
 
@@ -49,10 +48,10 @@ RISE_AND_FALL = [[5, 1, 1, 1], [9, 2, 2, 2], [20, 5, 5, 5], [9, 9, 2, 2], [8, 2,
 WORKER = """
 import sys
 import torch
-settings, out, threads, toys_folder = sys.argv[1:]
+settings, out, threads, tests_folder = sys.argv[1:]
 torch.set_num_threads(int(threads))
-sys.path.insert(0, toys_folder)
-import toys
+sys.path.insert(0, tests_folder)
+from helpers import toys
 toys.enter_here()
 import sitar
 sitar.train(settings, out=out, device="cpu", progress=False)
@@ -74,7 +73,7 @@ def end(file: Path, out: Path, when: Callable[[Path], bool], delay: float, sign:
         str(file),
         str(out),
         str(torch.get_num_threads()),
-        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
     ]
     environment = {**os.environ, "PYTHONPATH": source}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:

@@ -10,13 +10,12 @@ import torch
 from torch.optim import Adam
 
 import sitar
+from helpers.runs import run, weights
 from sitar.config import load_config, run_config
 from sitar.errors import ConfigError, DataError, RunError
-from sitar.records import RunFolder
+from sitar.run_folder import RunFolder
 from sitar.training.optimise import restore_optimiser
 from sitar.training.run import default_folder
-
-from .conftest import run, weights
 
 TINY = ["data.image_size=14", "data.train_size=200", "model.channels=[4]", "train.epochs=1"]
 

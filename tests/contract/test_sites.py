@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.runs import TINY_TRAIN, run, settings, weights
 from sitar.registry import METHODS
-
-from .conftest import TINY_TRAIN, run, settings, weights
 
 DATA = {"name": "sites", "train_size": 200, "eval_size": 120, "rho": 0.9}
 

@@ -14,16 +14,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sitar.audit.theory import examine_theory
+from helpers import toys
+from helpers.runs import TINY_MODEL, hashes, run, settings, toy
+from sitar.analysis.theory import examine_theory
 from sitar.cli.theory import order_in_words
 from sitar.errors import DataError, RunError, SitarError
-from sitar.records import RunFolder, to_json
-from sitar.reporting.figures import theory_figure
+from sitar.evaluation.trained_model import load
+from sitar.reporting.figures.style import theory_figure
 from sitar.reporting.tables import theory_table, unsettled_order
-from sitar.training.load import load
-
-from . import toys
-from .conftest import TINY_MODEL, hashes, run, settings, toy
+from sitar.run_folder import RunFolder, to_json
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,7 @@ import torch
 import yaml
 
 import sitar
-from sitar.config import ModelConfig, TrainConfig, read_config, run_config
-from sitar.data.base import Data, TrainBatch
-from sitar.errors import ConfigError, DataError, RunError, TrainingError
-from sitar.records import RunFolder
-from sitar.registry import METHODS
-from sitar.training.seeding import INIT, NOISE, derive_seed, epoch_order
-
-from .conftest import (
+from helpers.runs import (
     TINY_DATA,
     TINY_TRAIN,
     assert_close_runs,
@@ -39,6 +32,12 @@ from .conftest import (
     weights,
     write_settings,
 )
+from sitar.config import ModelConfig, TrainConfig, read_config, run_config
+from sitar.data.types import Data, TrainBatch
+from sitar.errors import ConfigError, DataError, RunError, TrainingError
+from sitar.registry import METHODS
+from sitar.run_folder import RunFolder
+from sitar.training.seeding import INIT, NOISE, derive_seed, epoch_order
 
 pytestmark = pytest.mark.usefixtures("_toys")
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import sitar
-from sitar.audit.shortcuts import audit_run
+from sitar.analysis.audit.audit import audit_run
 from sitar.config import load_config
 from sitar.data import load_data
 

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from made_runs import make_run
+
+from helpers.made_runs import make_run
 
 TINY = ["--set", "data.image_size=14", "--set", "data.train_size=400", "--set", "model.channels=[4]"]
 TINY += ["--set", "train.epochs=2", "--set", "train.batch_size=64"]
@@ -287,9 +288,9 @@ def test_bad_input_is_one_message_and_exit_2(case: str, tmp_path: Path) -> None:
 
 
 def test_damaged_mnist(tmp_path: Path) -> None:
-    import sitar.data
+    import sitar.data.benchmarks
 
-    embedded = Path(sitar.data.__file__).parent / "mnist"
+    embedded = Path(sitar.data.benchmarks.__file__).parent / "mnist"
     own = tmp_path / "own"
     own.mkdir()
     for file in embedded.glob("*.gz"):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sitar.config import load_config
-from sitar.records import RunFolder
+from sitar.run_folder import RunFolder
 
 from .test_readme import ROOT, reproduce
 from .test_reproduce import TINY

@@ -25,13 +25,13 @@ def command(
     as_json: Json = False,
 ) -> None:
     """What does this data tempt a model with? Latent axes that give the label away, without group labels."""
-    from sitar.audit.shortcuts import audit_run, check_has_axes
-    from sitar.audit.target import find_target
+    from sitar.analysis.audit.audit import audit_run, check_has_axes
+    from sitar.analysis.audit.target import find_target
     from sitar.config import load_config
     from sitar.errors import ConfigError
-    from sitar.records import RunFolder
-    from sitar.reporting.sheets import draw_audit
+    from sitar.reporting.figures.audit_figure import draw_audit
     from sitar.reporting.tables import audit_table
+    from sitar.run_folder import RunFolder
     from sitar.training.run import train
 
     target = find_target(what, set_ or [], root)

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from sitar.cli.output import Json, print_json, print_table
-from sitar.records import RunFolder
 from sitar.registry import unknown
 from sitar.reporting.tables import TEST_SPLITS, compare_table, group_runs
+from sitar.run_folder import RunFolder
 
 METRICS = ["average", "worst_group", "adjusted_average", "class_balanced", "calibration_error", "auroc", "auprc", "f1"]
 

@@ -24,7 +24,7 @@ Root = Annotated[str | None, typer.Option(help="The folder with its files.")]
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """The datasets: what lies in the folder of each, its licence, and whom to cite."""
-    from sitar.data.dataset import Dataset
+    from sitar.data.base import Dataset
 
     found = {}
     for name in DATASETS.names():
@@ -47,7 +47,7 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
     """Count the groups of every split, from the metadata alone, beside published ones. Exits with 1 if they differ."""
-    from sitar.data.published import TOTAL, compare
+    from sitar.data.published_counts import TOTAL, compare
 
     dataset, config = _dataset(name, root, set_)
     index, layout = dataset.index(config), dataset.found(config)
@@ -81,7 +81,7 @@ def prepare(
 ) -> None:
     """Decode and resize every image once; runs then read the cache. Files that are missing are downloaded first, where
     a host gives them. What was stopped continues."""
-    from sitar.data.image_data import ImageDataset
+    from sitar.data.image_dataset import ImageDataset
 
     dataset, config = _dataset(name, root, [*(set_ or []), *([] if on_bad is None else [f"on_bad={on_bad}"])])
     if not issubclass(dataset, ImageDataset):
@@ -113,7 +113,7 @@ def _bars(console: Console, *columns: ProgressColumn) -> Progress:
 
 def _dataset(name: str, root: str | None, set_: list[str] | None) -> tuple[Any, Any]:
     """A dataset from files and its settings; `--set` takes the keys of the data section."""
-    from sitar.data.dataset import Dataset
+    from sitar.data.base import Dataset
 
     dataset = DATASETS.get(name)
     if not issubclass(dataset, Dataset):

@@ -17,7 +17,7 @@ from sitar.cli.output import Device, Json, Set, print_json, print_table
 from sitar.config import load_config
 from sitar.errors import SitarError
 from sitar.interpreter import module_command, module_environment
-from sitar.records import RunFolder
+from sitar.run_folder import RunFolder
 
 RUNS = {"ERM": "demo/erm", "control": "demo/control", "SITAR": "demo/sitar"}
 LOOK_SECONDS, LINE_SECONDS = 0.5, 15.0
@@ -31,9 +31,9 @@ def command(
     as_json: Json = False,
 ) -> None:
     """ERM, the control and SITAR on digits whose colour gives the label away, in a few minutes on a laptop."""
-    from sitar.audit.explain import explain_runs
-    from sitar.reporting.figures import demo_figure
-    from sitar.reporting.report import write_report
+    from sitar.analysis.explain.explain import explain_runs
+    from sitar.reporting.figures.style import demo_figure
+    from sitar.reporting.html.report import write_report
     from sitar.reporting.tables import compare_table, group_runs
 
     started = time.perf_counter()

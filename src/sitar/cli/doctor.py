@@ -26,8 +26,9 @@ def command(as_json: Json = False) -> None:
 def _checks() -> list[dict[str, Any]]:
     import torch
 
-    from sitar.data.mnist_files import load_mnist
-    from sitar.training.environment import EXTRAS, device_name, versions
+    from sitar.data.benchmarks.mnist_files import load_mnist
+    from sitar.devices import device_name
+    from sitar.training.environment import EXTRAS, versions
 
     def check(what: str, found: Any, ok: bool = True) -> dict[str, Any]:
         return {"what": what, "ok": ok, "found": str(found)}

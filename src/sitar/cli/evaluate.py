@@ -14,8 +14,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Evaluate a finished run's model anew on every split; the run folder is not changed."""
+    from sitar.evaluation.trained_model import load
     from sitar.reporting.tables import details_table, groups_table, marked, splits_table
-    from sitar.training.load import load
 
     model = load(run, device)
     splits = model.evaluate()

@@ -7,7 +7,7 @@ import typer
 
 from sitar.cli.output import Device, Json, print_json, print_table
 from sitar.errors import ConfigError
-from sitar.records import RunFolder
+from sitar.run_folder import RunFolder
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """What does a model use, where does it look, what does it get wrong? Left in the run folders for reports."""
-    from sitar.audit.explain import explain_runs
+    from sitar.analysis.explain.explain import explain_runs
     from sitar.reporting.tables import explain_table, through_tables
 
     bounds = None if box is None else parse_box(box)

@@ -16,7 +16,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """One HTML file about some runs, to look at and to send on: it opens without a network."""
-    from sitar.reporting.report import write_report
+    from sitar.reporting.html.report import write_report
 
     started = time.perf_counter()
     left_out: list[dict[str, str]] = []

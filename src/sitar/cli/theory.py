@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from sitar.cli.output import Device, Json, print_json, print_table
-from sitar.records import RunFolder, to_json, write_atomic
 from sitar.reporting.tables import unsettled_order
+from sitar.run_folder import RunFolder, to_json, write_atomic
 
 
 def command(
@@ -20,8 +20,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Hold Theorem 1 against a trained classifier: what it predicts, what is exact, and how the difference falls."""
-    from sitar.audit.theory import examine_theory
-    from sitar.reporting.figures import theory_figure
+    from sitar.analysis.theory import examine_theory
+    from sitar.reporting.figures.style import theory_figure
     from sitar.reporting.tables import theory_table
 
     folder = RunFolder(run)

@@ -1,19 +1,9 @@
 """Datasets: one file each. A dataset owns its splits, groups, licence and checksum."""
 
 from sitar.config import Config
-from sitar.data import (  # noqa: F401  (register themselves)
-    bar,
-    camelyon17,
-    celeba,
-    color_mnist,
-    features,
-    folder,
-    npz,
-    sites,
-    table,
-    waterbirds,
-)
-from sitar.data.base import Data, EvalSplit, GroupBatch, GroupSplit, GroupTask, Task, TrainBatch, TrainSplit
+from sitar.data.benchmarks import bar, camelyon17, celeba, color_mnist, sites, waterbirds  # noqa: F401  (register themselves)
+from sitar.data.own_data import feature_table, folder, npz, table  # noqa: F401  (register themselves)
+from sitar.data.types import Data, EvalSplit, GroupBatch, GroupSplit, GroupTask, Task, TrainBatch, TrainSplit
 from sitar.registry import DATASETS
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from sitar.config import Config
-from sitar.data.index import Index
+from sitar.data.sample_table import Index
 from sitar.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from sitar.config import Config
-from sitar.data.index import names
+from sitar.data.sample_table import names
 from sitar.errors import DataError
 
 logger = logging.getLogger(__name__)

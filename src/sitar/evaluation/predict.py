@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sitar.data.base import in_batches
+from sitar.data.types import in_batches
+
+Watch = Callable[[str, int], Callable[[int], None]]  # of a split and its size: what is told how many samples are done
 
 
 def predict_logits(

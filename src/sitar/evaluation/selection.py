@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sitar.config import Selection
-from sitar.data.base import Data
+from sitar.data.types import Data
 from sitar.errors import ConfigError
 
 METRIC: dict[Selection, str] = {

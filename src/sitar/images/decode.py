@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sitar.errors import SitarError
-from sitar.images.bits import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_uint8
 from sitar.images.dicom import is_dicom, read_dicom
 from sitar.images.files import PILLOW_FORMATS
-from sitar.images.stack import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
+from sitar.images.tiff import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
 
 BITS, PHOTOMETRIC, PLANAR, EXTRA_SAMPLES = 258, 262, 284, 338  # tags of TIFF
 MAX_PIXELS = 100_000_000  # of a file, before it is decoded: more is a mistake or an attack

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from sitar.errors import DataError
-from sitar.images.bits import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_uint8
 
 if TYPE_CHECKING:
     import numpy as np

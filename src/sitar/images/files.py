@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sitar.errors import DataError
-from sitar.images.bits import BadImageError
+from sitar.images.bit_depth import BadImageError
 from sitar.images.parquet import Shard
 
 IMAGES = (

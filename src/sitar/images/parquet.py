@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sitar.errors import ConfigError, DataError
-from sitar.images.bits import BadImageError
+from sitar.images.bit_depth import BadImageError
 
 IMAGE = "image"  # the column with the bytes of image files, alone or in a struct beside their path
 MISSING = 'Parquet files need pyarrow, which cannot be imported ({}). Run `pip install "sitar[parquet]"`.'

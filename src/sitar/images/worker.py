@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sitar.errors import SitarError
-from sitar.images.bits import BadImageError
+from sitar.images.bit_depth import BadImageError
 from sitar.images.decode import decode_bytes
 from sitar.images.files import Files
 

@@ -3,7 +3,7 @@
 import math
 
 from sitar.config import RunConfig
-from sitar.data.base import Data, Task
+from sitar.data.types import Data, Task
 from sitar.methods import (  # noqa: F401  (register themselves)
     afr,
     chroma_vae,

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sitar.config import ModelConfig
-from sitar.data.base import Task, TrainBatch, TrainSplit
+from sitar.data.types import Task, TrainBatch, TrainSplit
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import sample_cross_entropy
 from sitar.methods.base import FitPhase, GradientPhase, Objective, Phase

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from sitar.config import Config, ModelConfig
-from sitar.data.base import Task
+from sitar.data.types import Task
 from sitar.errors import ConfigError
 from sitar.models import (
     VAE,

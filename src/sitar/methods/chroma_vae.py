@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sitar.config import ModelConfig
-from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
+from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.errors import ConfigError
 from sitar.functional.losses import cross_entropy, gaussian_kl, reconstruction, reparameterise
 from sitar.functional.neighbours import class_votes

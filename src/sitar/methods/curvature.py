@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from sitar.data.base import TrainBatch
+from sitar.data.types import TrainBatch
 from sitar.functional.losses import cross_entropy, sample_cross_entropy
 from sitar.functional.smoothness import gradient_change
 from sitar.methods.base import NetworkMethod, WeightedConfig

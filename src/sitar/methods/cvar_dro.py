@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from sitar.data.base import TrainBatch
+from sitar.data.types import TrainBatch
 from sitar.functional.losses import sample_cross_entropy, weighted_mean
 from sitar.functional.risk import cvar
 from sitar.methods.base import NetworkMethod, WeightedConfig

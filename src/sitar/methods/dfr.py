@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sitar.config import ModelConfig
-from sitar.data.base import GroupSplit, GroupTask
+from sitar.data.types import GroupSplit, GroupTask
 from sitar.methods.last_layer import LastLayerConfig, LastLayerMethod
 from sitar.registry import METHODS
 

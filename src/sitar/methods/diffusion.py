@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from sitar.config import Config, ModelConfig
-from sitar.data.base import Task, TrainBatch
+from sitar.data.types import Task, TrainBatch
 from sitar.errors import ConfigError
 from sitar.functional.denoising import antithetic_noise, class_errors, even_timesteps, noised, random_timesteps
 from sitar.methods.base import GradientPhase, Method, Objective, Phase

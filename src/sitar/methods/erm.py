@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from sitar.data.base import TrainBatch
+from sitar.data.types import TrainBatch
 from sitar.functional.losses import cross_entropy
 from sitar.methods.base import NetworkMethod, WeightedConfig
 from sitar.registry import METHODS

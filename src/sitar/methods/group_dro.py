@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sitar.config import Config, ModelConfig
-from sitar.data.base import GroupBatch, GroupTask
+from sitar.data.types import GroupBatch, GroupTask
 from sitar.functional.losses import sample_cross_entropy
 from sitar.functional.risk import group_risks
 from sitar.methods.base import GradientPhase, NetworkMethod, Objective, Phase, equal_sampling

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sitar.config import ModelConfig
-from sitar.data.base import GroupBatch, GroupTask
+from sitar.data.types import GroupBatch, GroupTask
 from sitar.functional.risk import group_risks
 from sitar.methods.base import GradientPhase, NetworkMethod, Objective, Phase, WeightedConfig, equal_sampling
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from sitar.data.base import GroupBatch
+from sitar.data.types import GroupBatch
 from sitar.functional.losses import sample_cross_entropy
 from sitar.functional.risk import mean_risk, scale_gradient
 from sitar.methods.invariant import InvariantConfig, InvariantMethod

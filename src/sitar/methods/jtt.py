@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sitar.config import ModelConfig
-from sitar.data.base import Task, TrainBatch
+from sitar.data.types import Task, TrainBatch
 from sitar.functional.losses import cross_entropy
 from sitar.methods.base import (
     Bottleneck,

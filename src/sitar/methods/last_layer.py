@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sitar.config import ModelConfig
-from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
+from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.losses import cross_entropy
 from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase, WeightedConfig
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from sitar.config import ModelConfig
-from sitar.data.base import Task, TrainBatch
+from sitar.data.types import Task, TrainBatch
 from sitar.functional.correlation import label_correlation, shortcut_score
 from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
 from sitar.functional.expansion import expand

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sitar.config import Config, ModelConfig
-from sitar.data.base import Task, TrainBatch, TrainSplit, in_batches
+from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import gaussian_kl, reconstruction, reparameterise
 from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase, build_vae

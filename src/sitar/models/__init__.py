@@ -3,7 +3,7 @@
 from sitar.models.classifier import Classifier
 from sitar.models.conv import ConvDecoder, ConvEncoder
 from sitar.models.discriminator import Discriminator
-from sitar.models.feature import FeatureDecoder, FeatureEncoder, Standardise
+from sitar.models.feature_vae import FeatureDecoder, FeatureEncoder, Standardise
 from sitar.models.network import Network
 from sitar.models.pretrained import PretrainedEncoder, encoder_features
 from sitar.models.vae import VAE

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from sitar.errors import RunError
-from sitar.records import EXPLAIN_VERSION, RunFolder
+from sitar.run_folder import EXPLAIN_VERSION, RunFolder
 
 
 class _Part(BaseModel):

@@ -9,7 +9,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from sitar.errors import RunError
-from sitar.records import RunFolder
+from sitar.run_folder import RunFolder
 
 TEST_SPLITS = ("id_test", "ood_test", "test")
 SHORT = {

@@ -1,20 +1,17 @@
-"""Checkpoints: weights as safetensors, and one file with everything a run needs to continue. Nothing is unpickled."""
+"""Checkpoints: one file with everything a run needs to continue. Nothing is unpickled."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sitar.errors import RunError
-from sitar.records import RunFolder, write_atomic
+from sitar.run_folder import RunFolder, write_atomic
 
 State = dict[str, Any]
 STATE_KEYS = ("phase", "progress", "method", "lines", "seconds", "selected_epoch")
@@ -29,21 +26,6 @@ def to_cpu(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_cpu(item) for item in value]
     return value
-
-
-def save_weights(file: Path, weights: dict[str, Tensor]) -> None:
-    file.parent.mkdir(exist_ok=True)
-    write_atomic(file, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
-
-
-def load_weights(file: Path, into: nn.Module) -> None:
-    """Put the weights of a run's file into a module that has just these."""
-    try:
-        into.load_state_dict(load(file.read_bytes()))
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"The weights {str(file)!r} cannot be read: {error}.") from error
-    except RuntimeError as error:
-        raise RunError(f"The weights {str(file)!r} do not fit the run's config.yaml: {error}") from error
 
 
 def save_state(folder: RunFolder, state: State) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sitar.errors import ConfigError
+from sitar.devices import device_name
 
 PACKAGES = ("sitar", "torch", "timm", "numpy", "pillow", "scikit-learn", "pydantic", "safetensors")
 EXTRAS = {
@@ -19,25 +19,6 @@ EXTRAS = {
     "pydicom": "sitar[medical]",
     "tifffile": "sitar[medical]",
 }  # package: what to install to have it
-
-
-def resolve_device(name: str) -> torch.device:
-    """A device by name; "auto" takes the first GPU, else the CPU."""
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", torch.cuda.current_device())
-        return torch.device("cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-        raise ConfigError(
-            f"Device {name!r} cannot be used here. Known: {', '.join(['auto', 'cpu', *gpus])}."
-        ) from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"Device {name!r} is not supported. Use auto, cpu or cuda.")
-    return torch.device("cuda", torch.cuda.current_device()) if name == "cuda" else device
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
@@ -55,10 +36,6 @@ def versions() -> dict[str, str | None]:
     """Of what sitar needs, and of the extras that are installed; None where it is missing."""
     extras = {name: found for name in EXTRAS if (found := _version(name)) is not None}
     return {name: _version(name) for name in PACKAGES} | extras
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
 
 
 def commit() -> str | None:

@@ -13,14 +13,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sitar.config import RunConfig
-from sitar.data.base import Data, EvalSplit, TrainSplit
+from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import ConfigError, TrainingError
 from sitar.evaluation.metrics import class_balanced, group_accuracies, worst_group
 from sitar.evaluation.predict import predict_logits
 from sitar.evaluation.selection import criterion
 from sitar.methods.base import FitPhase, GradientPhase, Method
-from sitar.records import RunFolder
-from sitar.training.checkpoint import State, save_state, save_weights, snapshot, to_cpu
+from sitar.models.weights import save_weights
+from sitar.run_folder import RunFolder
+from sitar.training.checkpoint import State, save_state, snapshot, to_cpu
 from sitar.training.optimise import build_optimiser, learning_rate, restore_optimiser
 from sitar.training.progress import ProgressReport
 from sitar.training.seeding import INIT, NOISE, epoch_order, seed_everything

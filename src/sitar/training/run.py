@@ -15,16 +15,17 @@ import numpy as np
 import torch
 
 from sitar.config import RunConfig, load_config
-from sitar.data import Data, EvalSplit, load_data
+from sitar.data import Data, load_data
+from sitar.devices import resolve_device
 from sitar.errors import ConfigError, RunError
-from sitar.evaluation.metrics import split_metrics
-from sitar.evaluation.predict import predict_logits
+from sitar.evaluation.evaluate import evaluate_method
+from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.selection import check_selection
-from sitar.methods import Method, build_method, data_for, needs_groups
-from sitar.records import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
-from sitar.training.checkpoint import load_state, save_weights
-from sitar.training.environment import describe_environment, resolve_device
-from sitar.training.features import FrozenEncoder
+from sitar.methods import build_method, data_for, needs_groups
+from sitar.models.weights import save_weights
+from sitar.run_folder import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
+from sitar.training.checkpoint import load_state
+from sitar.training.environment import describe_environment
 from sitar.training.loop import Loop
 from sitar.training.progress import ProgressReport
 from sitar.training.seeding import INIT, seed_everything
@@ -97,7 +98,7 @@ def train_config(
                 save_weights(folder.encoder_file, encoder.network.state_dict())
             loop.run(state)
             save_weights(folder.model_file, method.state_dict())
-            splits, predictions = evaluate_method(method, data, place, report)
+            splits, predictions = evaluate_method(method, data, place, report.evaluating)
             _finish(folder, config, loop, data, splits, predictions)
     return folder
 
@@ -146,27 +147,6 @@ def _finish(
         }
     )
     folder.state_file.unlink(missing_ok=True)
-
-
-def evaluate_method(
-    method: Method, data: Data, device: torch.device, report: ProgressReport | None = None
-) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
-    """Metrics of every split by name, and the predictions of the evaluation splits as flat arrays."""
-    method.eval()
-    report = report or ProgressReport(enabled=False)
-    metrics: dict[str, dict[str, Any]] = {}
-    predictions: dict[str, np.ndarray] = {}
-    for name, split in {"train": EvalSplit(data.train.x, data.train.y), **data.evaluation}.items():
-        watch = report.evaluating(name, len(split))
-        logits = predict_logits(method.logits, split.x, device, method.evaluation_batch, watch)
-        y = split.y.numpy()
-        group = None if split.group is None else split.group.numpy()
-        metrics[name] = split_metrics(logits, y, group, split.group_names, split.group_share)
-        if name != "train":
-            predictions |= {f"{name}/logits": logits, f"{name}/y": y}
-            if group is not None:
-                predictions[f"{name}/group"] = group
-    return metrics, predictions
 
 
 def _check_same(config: RunConfig, folder: RunFolder) -> None:

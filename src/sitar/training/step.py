@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from sitar.config import TrainConfig
-from sitar.data.base import TrainSplit
+from sitar.data.types import TrainSplit
 from sitar.functional.augment import crop_and_flip
 from sitar.methods.base import Objective
 from sitar.training.optimise import set_learning_rate

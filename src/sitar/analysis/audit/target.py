@@ -1,0 +1,71 @@
+"""What a user asks to audit: a path that exists is data or a finished run, anything else a preset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sitar.config import apply_overrides, preset_names, section_config
+from sitar.data.tables import SUFFIXES, open_table
+from sitar.errors import ConfigError
+from sitar.registry import unknown
+from sitar.run_folder import RunFolder
+
+VAE = "vae"  # the last part of the presets that audits train
+
+
+def find_target(what: str, overrides: Sequence[str] = (), root: str | None = None) -> RunFolder | tuple[str, list[str]]:
+    """A run, or a preset with the settings that make it one of this data.
+
+    `root` is the folder with the images of a table, or of a preset.
+    """
+    path = Path(what).expanduser()
+    settings = [*overrides] if root is None else [_set("data.root", root), *overrides]
+    if not path.exists():
+        return _preset(what), settings
+    if (path / "config.yaml").is_file():
+        if settings:
+            raise ConfigError(f"{what!r} is a run: its settings are fixed. Leave --root and --set out.")
+        return RunFolder(path)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return what, settings
+    if path.suffix.lower() in SUFFIXES:
+        return _table(path, settings, root)
+    if root is not None:
+        raise ConfigError(f"{what!r} is the data itself: leave --root out.")
+    if path.is_dir():
+        return f"folder/{VAE}", [_set("data.root", what), *settings]
+    if path.suffix.lower() == ".npz":
+        return f"npz/{VAE}", [_set("data.file", what), *settings]
+    raise ConfigError(
+        f"{what!r} cannot be audited: give a folder with a folder a class, a table (.csv, .parquet), an .npz file, the "
+        "folder of a finished run, or a preset."
+    )
+
+
+def _table(path: Path, settings: list[str], root: str | None) -> tuple[str, list[str]]:
+    """Images where the table has a column with their paths, else features."""
+    elsewhere = any(setting.startswith("data.root=") for setting in settings)  # a name would be looked for there first
+    images = [_set("data.root", str(path.parent)), _set("data.table", str(path.absolute()) if elsewhere else path.name)]
+    raw = apply_overrides({"data": {"name": "table"}}, [s for s in settings if s.startswith("data.path_column=")])
+    column = section_config("data", raw["data"]).path_column  # type: ignore[attr-defined]
+    if root is not None or column in open_table(path).names:
+        return f"table/{VAE}", [*images, *settings]
+    return f"features/{VAE}", [_set("data.file", str(path)), *settings]
+
+
+def _preset(what: str) -> str:
+    names = preset_names()
+    if what in names or what.endswith((".yaml", ".yml")):
+        return what
+    if f"{what}/{VAE}" in names:
+        return f"{what}/{VAE}"
+    own = [name for name in names if name.endswith(f"/{VAE}")]
+    raise unknown(
+        "preset", what, own, "There is no file or folder of that name either. Other presets with a VAE work too."
+    )
+
+
+def _set(key: str, value: str) -> str:
+    return f"{key}={json.dumps(value)}"  # quoted, so that a folder called 10 is not a number

@@ -1,0 +1,1 @@
+"""What finished runs use, where they look, and what they get wrong."""

@@ -1,0 +1,109 @@
+"""Your own arrays, features or images, all samples in one file: what such datasets share."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sitar.data.base import Dataset
+from sitar.data.from_columns import Columns, own_index
+from sitar.data.sample_table import Index
+from sitar.data.severity import SeverityConfig, with_severity
+from sitar.data.splitting import SplitConfig
+from sitar.data.types import Data
+from sitar.errors import DataError
+
+MOST_CHANNELS = 4  # of an axis that is taken for channels without being asked
+
+
+class ArrayConfig(SplitConfig, SeverityConfig):
+    file: str | None = Field(default=None, description="the file with all samples")
+
+
+class ArrayDataset(Dataset):
+    """A dataset in one file: a subclass reads the inputs of all samples and what is said of each."""
+
+    Config: ClassVar[type[ArrayConfig]]
+    setting = "file"
+
+    @classmethod
+    def read(cls, path: Path, config: Any) -> tuple[NDArray[Any], Columns]:
+        """Inputs, features (n, d) as float32 or images (n, channel, height, width), and their labels."""
+        raise NotImplementedError
+
+    @classmethod
+    def index(cls, config: Any) -> Index:
+        return cls._read(config)[1]
+
+    @classmethod
+    def load(cls, config: Any) -> Data:
+        inputs, index = cls._read(config)
+        with cls._path(config).open("rb") as file:
+            checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+        return index.to_data(torch.from_numpy(inputs[index.files]), checksum)
+
+    @classmethod
+    def _read(cls, config: Any) -> tuple[NDArray[Any], Index]:
+        inputs, columns = cls.read(cls._path(config), config)
+        index = own_index(np.arange(len(inputs)), columns, config)
+        return inputs, with_severity(index, config)
+
+    @classmethod
+    def _path(cls, config: ArrayConfig) -> Path:
+        if config.file is None:
+            raise DataError(f"{cls.title} needs data.file: {cls.layout}.")
+        path = Path(config.file).expanduser()
+        if not path.is_file():
+            raise DataError(f"data.file {config.file!r} is not a file. Expected {cls.layout}.")
+        return path
+
+
+def as_features(x: NDArray[Any], name: str) -> NDArray[np.float32]:
+    """Features (n, d) as float32; NaN and infinity are counted and refused."""
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{name!r} holds {x.dtype}: features are numbers.")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and found below
+        features = np.ascontiguousarray(x, dtype=np.float32)
+    if (wrong := np.flatnonzero(~np.isfinite(features).all(axis=1))).size:
+        raise DataError(
+            f"{wrong.size:,} of {len(features):,} samples have features that are missing, NaN or infinite in "
+            f"{name!r}, the first is sample {wrong[0] + 1:,} (counted from 1). Fill them in, or remove these samples."
+        )
+    return features
+
+
+def as_images(x: NDArray[Any], name: str, channels: Literal["first", "last"] | None) -> NDArray[Any]:
+    """Images (n, channel, height, width), uint8 or float32 in [0, 1], from these or (n, height, width, channel) or
+    (n, height, width)."""
+    if x.dtype.kind == "f":
+        low, high = float(x.min(initial=0)), float(x.max(initial=0))  # NaN wherever one is
+        if not (low >= 0 and high <= 1):
+            raise DataError(
+                f"{name!r} holds images as floats from {low:g} to {high:g}: floats must lie in [0, 1]. Rescale them, "
+                "or give uint8."
+            )
+        x = x.astype(np.float32)
+    elif x.dtype != np.uint8:
+        raise DataError(f"{name!r} holds images as {x.dtype}: give uint8 (0 to 255), or floats in [0, 1].")
+    if x.ndim == 3:
+        return np.ascontiguousarray(x[:, None])
+    return np.ascontiguousarray(x if _channels(x, name, channels) == "first" else x.transpose(0, 3, 1, 2))
+
+
+def _channels(x: NDArray[Any], name: str, channels: Literal["first", "last"] | None) -> Literal["first", "last"]:
+    """Which axis holds the channels: as the setting says, else the only one of the two that is short."""
+    if channels is not None:
+        return channels
+    first, last = x.shape[1] <= MOST_CHANNELS, x.shape[3] <= MOST_CHANNELS
+    if first == last:
+        raise DataError(
+            f"Images of shape {x.shape} in {name!r}: which axis is the channels, the second or the last? Set "
+            "data.channels to first or last."
+        )
+    return "first" if first else "last"

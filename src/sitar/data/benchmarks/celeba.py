@@ -1,0 +1,207 @@
+"""CelebA: faces with forty attributes, of which one is the label and another the shortcut.
+
+`partition: official` is the authors' split; `first_10k` our own of images 000001 to 010000: of the number in the file
+name modulo 20, 0 to 4 are test, 5 and 6 validation, the others train; with `majority_only` every image that contradicts
+the shortcut is test. The tasks of the paper: Blond_Hair with Male, and Attractive with Smiling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from sitar.data.benchmarks.metadata import coded, parquet_columns
+from sitar.data.image_dataset import PARQUET, WILDS, ImageDataset, ShortcutConfig
+from sitar.data.published_counts import TOTAL
+from sitar.data.sample_table import Index, larger_diagonal, names
+from sitar.data.severity import with_severity
+from sitar.data.splitting import split_words
+from sitar.errors import ConfigError, DataError
+from sitar.images.files import Files, find_text, places, read_text
+from sitar.images.parquet import find_shards
+from sitar.registry import DATASETS, unknown
+
+MD5 = {  # of the text; of the CSV files with \n at the end of lines and none at the end of the file
+    "list_attr_celeba.txt": "75e246fa4810816ffd6ee81facbd244c",
+    "list_eval_partition.txt": "d32c9cbf5e040fd4025c592c306e6668",
+    "list_attr_celeba.csv": "6273e553ffb4731184cf51e7902989df",
+    "list_eval_partition.csv": "00c23c66030507f124174c2b3a110840",
+}
+SPLITS = {"0": "train", "1": "val", "2": "test"}
+BINARY = {"1": 1, "-1": 0, "0": 0, "True": 1, "False": 0}
+MAJORITY = {("Blond_Hair", "Male"): {(0, 1), (1, 0)}, ("Attractive", "Smiling"): {(0, 1), (1, 0)}}
+PUBLISHED = {  # of the authors' lists: (label, attribute) = 00, 01, 10, 11
+    ("Blond_Hair", "Male"): {
+        "train": (71629, 66874, 22880, 1387),
+        "val": (8535, 8276, 2874, 182),
+        "test": (9767, 7535, 2480, 180),
+    },
+    ("Attractive", "Smiling"): {
+        "train": (47211, 31956, 37479, 46124),
+        "val": (5755, 3780, 4510, 5822),
+        "test": (5668, 4396, 4307, 5591),
+    },
+}
+PUBLISHED_TOTAL = {"train": 162_770, "val": 19_867, "test": 19_962}  # whatever the attributes
+PUBLISHED_MAJORITY = {  # the paper's split tables
+    ("Blond_Hair", "Male"): {
+        "train": (0, 66874, 22880, 0),
+        "val": (0, 8276, 2874, 0),
+        "test": (9767, 7535, 2480, 180),
+    },
+    ("Attractive", "Smiling"): {
+        "train": (0, 31956, 37479, 0),
+        "val": (0, 3780, 4510, 0),
+        "test": (5668, 4396, 4307, 5591),
+    },
+}
+FIRST_10K = 10_000
+ALIGNED = (178, 218)  # width and height of an aligned image
+# In it the eyes are at (69, 111) and (108, 111), the corners of the mouth at y = 152. Pupils are 63 mm apart, which are
+# these 39 pixels; a face is 137 mm wide at the cheekbones, its hairline 73 mm above the eyes, its chin 45 mm below the
+# mouth.
+FACE = (47, 67, 131, 180)  # left, top, right, bottom
+
+
+class CelebAConfig(ShortcutConfig):
+    name: Literal["celeba"] = "celeba"
+    label: str = Field(default="Blond_Hair", description="the attribute to predict")
+    attribute: str = Field(default="Male", description="the attribute that is the shortcut")
+    partition: Literal["official", "first_10k"] = "official"
+
+    @model_validator(mode="after")
+    def _different(self) -> CelebAConfig:
+        if self.label == self.attribute:
+            raise ValueError(f"label and attribute are both {self.label!r}: a shortcut differs from the label")
+        return self
+
+
+@DATASETS.register("celeba")
+class CelebA(ImageDataset):
+    Config = CelebAConfig
+    title = "CelebA"
+    layout = (
+        "list_attr_celeba.txt, list_eval_partition.txt (as they are, .gz or .zip; .csv as WILDS has them) and the "
+        "images, unpacked in img_align_celeba/ or as img_align_celeba.zip, or Parquet files with image and a column an "
+        "attribute"
+    )
+    licence = "non-commercial research, under the authors' agreement"
+    citation = "Liu et al., Deep Learning Face Attributes in the Wild, ICCV 2015"
+    homepage = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
+    by_hand = (
+        f"img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt from the Google Drive that {homepage} "
+        "links to, or the Parquet files of huggingface.co/datasets/flwrlabs/celeba"
+    )
+
+    @classmethod
+    def face_box(cls, config: CelebAConfig) -> tuple[float, float, float, float]:
+        """From hairline to chin and between the cheekbones: hair is outside."""
+        width, height = ALIGNED
+        if config.crop_pct is None:  # stretched to a square, so fractions stay
+            return FACE[0] / width, FACE[1] / height, FACE[2] / width, FACE[3] / height
+        side = width * config.crop_pct  # of the central square that is cut out
+        left, top = (width - side) / 2, (height - side) / 2
+        x0, x1 = ((x - left) / side for x in FACE[::2])
+        y0, y1 = ((y - top) / side for y in FACE[1::2])
+        return max(0.0, x0), max(0.0, y0), min(1.0, x1), min(1.0, y1)
+
+    @classmethod
+    def found(cls, config: CelebAConfig) -> str | None:
+        root = cls.root(config)
+        if find_text(root, "list_attr_celeba.txt"):
+            return "original"
+        if find_text(root, "list_attr_celeba.csv"):
+            return WILDS
+        return PARQUET if find_shards(root) else None
+
+    @classmethod
+    def index(cls, config: CelebAConfig) -> Index:
+        root, found = cls.located(config)
+        read = _parquet if found == PARQUET else _lists
+        files, split, label, attribute = read(root, config)
+        named = MAJORITY.get((config.label, config.attribute))
+        train = split == "train"
+        index = Index(
+            files,
+            label,
+            split,
+            (f"not {config.label}", config.label),
+            attribute,
+            config.attribute,
+            (f"not {config.attribute}", config.attribute),
+            frozenset(named) if named else larger_diagonal(label[train], attribute[train]),
+        )
+        return _first_10k(index, config) if config.partition == "first_10k" else with_severity(index, config)
+
+    @classmethod
+    def files(cls, config: CelebAConfig) -> Files:
+        root = cls.root(config)
+        archives = [path for place in places(root) for path in sorted(place.glob("img*.zip"))]
+        folders = [folder for place in places(root) for folder in (place / "img_align_celeba", place)]
+        return Files(folders, archives, find_shards(root) if cls.found(config) == PARQUET else None)
+
+    @classmethod
+    def published(cls, config: CelebAConfig) -> dict[str, dict[str, int]] | None:
+        if config.partition != "official" or config.rho is not None:
+            return None
+        counts = (PUBLISHED_MAJORITY if config.majority_only else PUBLISHED).get((config.label, config.attribute))
+        if counts is None:
+            return None if config.majority_only else {split: {TOTAL: n} for split, n in PUBLISHED_TOTAL.items()}
+        cells = [f"label={label},{config.attribute}={value}" for label in (0, 1) for value in (0, 1)]
+        return {split: dict(zip(cells, sizes, strict=True)) for split, sizes in counts.items()}
+
+
+def _lists(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Files, splits, labels and attributes from the authors' lists, or from the same as CSV files."""
+    ending = "txt" if find_text(root, "list_attr_celeba.txt") else "csv"
+    text = _read(root, f"list_attr_celeba.{ending}")
+    start = text.index("000001.jpg")
+    head, rest = text[:start].split(), text[start:].split()  # a word and the names of the attributes; a line an image
+    for name in (config.label, config.attribute):
+        if name not in head[1:]:
+            raise unknown("attribute of CelebA", name, head[1:])
+    rows = np.array(rest).reshape(-1, len(head))
+    of = dict(line.split() for line in _read(root, f"list_eval_partition.{ending}").splitlines() if line.strip())
+    wanted = [head.index(config.label), head.index(config.attribute)]
+    label, attribute = (rows[:, wanted] == "1").astype(np.int64).T
+    return rows[:, 0], names([SPLITS[of[file]] for file in rows[:, 0].tolist()]), label, attribute
+
+
+def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The same from Parquet files."""
+    if config.partition == "first_10k":
+        raise ConfigError(
+            "data.partition=first_10k goes by the names of the files, which Parquet files need not keep. Use official, "
+            "or bring CelebA in its original layout."
+        )
+    where = "CelebA's Parquet files"
+    columns = parquet_columns(root, (config.label, config.attribute))
+    label, attribute = (coded(columns, name, BINARY, where) for name in (config.label, config.attribute))
+    return names(columns["file"]), split_words(columns["split"], f"The names of {where}"), label, attribute
+
+
+def _first_10k(index: Index, config: CelebAConfig) -> Index:
+    index = index.take(np.arange(FIRST_10K))
+    place = np.array([int(file[:6]) for file in index.files]) % 20
+    split = np.where(place < 5, "test", np.where(place < 7, "val", "train"))
+    if config.majority_only:
+        split[~index.in_majority()] = "test"
+        return replace(index, split=split)
+    return with_severity(replace(index, split=split), config)
+
+
+def _read(root: Path, name: str) -> str:
+    """A list of the authors, verified, its columns separated by spaces."""
+    text = read_text(root, name)
+    lines = text.replace("\r\n", "\n")
+    forms = (text, lines, lines.replace("\n", "\r\n"), lines.rstrip("\n"))
+    if MD5[name] not in {hashlib.md5(form.encode()).hexdigest() for form in forms}:
+        raise DataError(
+            f"{name} is not CelebA's (its checksum differs): it was cut or changed. Bring the original file."
+        )
+    return lines.replace(",", " ")

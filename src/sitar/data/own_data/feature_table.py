@@ -1,0 +1,71 @@
+"""Your own features from a table: a CSV or Parquet file with a row of numbers and a label for each sample.
+
+The numbers lie in one column of lists (Parquet: `embedding`), or in a column each (`feature_columns: "f*"`).
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sitar.data.array_dataset import ArrayConfig, ArrayDataset, as_features
+from sitar.data.from_columns import Columns
+from sitar.data.own_data.table import ColumnsConfig, columns_of
+from sitar.data.tables import TableFile, check_columns, open_table
+from sitar.errors import ConfigError, DataError
+from sitar.registry import DATASETS
+
+
+class FeaturesConfig(ArrayConfig, ColumnsConfig):
+    name: Literal["features"] = "features"
+    feature_columns: str | tuple[str, ...] = Field(
+        default="embedding",
+        min_length=1,
+        description="column of lists of numbers, or columns of numbers; * stands for any letters",
+    )
+
+
+@DATASETS.register("features")
+class Features(ArrayDataset):
+    Config = FeaturesConfig
+    title = "A table of features of yours"
+    layout = "a .csv or .parquet file with columns of numbers, or one of lists of numbers, and a column label"
+
+    @classmethod
+    def read(cls, path: Path, config: FeaturesConfig) -> tuple[NDArray[Any], Columns]:
+        table = open_table(path)
+        check_columns(table, config.named)
+        return _features(table, config), columns_of(table, config)
+
+
+def _features(table: TableFile, config: FeaturesConfig) -> NDArray[np.float32]:
+    asked = config.feature_columns
+    patterns = [asked] if isinstance(asked, str) else list(asked)
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        others = [name for name in table.names if name not in config.named and not _is_row_number(name)]
+        found = [name for name in others if fnmatchcase(name, pattern)]
+        if pattern in config.named:
+            raise ConfigError(f"data.feature_columns names {pattern!r}, which is no feature: it says what samples are.")
+        if not found:
+            raise DataError(
+                f"The table {str(table.path)!r} has no column {pattern!r} for features. Name them with "
+                f"data.feature_columns, one, a list, or a pattern such as 'f*'. It has: {', '.join(table.names)}."
+            )
+        chosen |= dict.fromkeys(found)
+    parts = [as_features(_two(table.numbers(name)), name) for name in chosen]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _two(values: NDArray[Any]) -> NDArray[Any]:
+    return values[:, None] if values.ndim == 1 else values
+
+
+def _is_row_number(name: str) -> bool:
+    """What pandas adds to a table: nobody means it by a pattern, and where rows are sorted it gives the label away."""
+    return name == "" or name.startswith(("Unnamed:", "__index_level_"))

@@ -1,0 +1,73 @@
+"""Your own images, one folder a class: ROOT/CLASS/*.jpg, or ROOT/train/CLASS/*.jpg with val and test beside it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import Literal
+
+from sitar.data.from_columns import Column, Columns, own_index
+from sitar.data.image_dataset import ImageDataset, ShortcutConfig
+from sitar.data.sample_table import Index, names
+from sitar.data.severity import with_severity
+from sitar.data.splitting import WORDS, SplitConfig
+from sitar.errors import DataError
+from sitar.images.files import Files, is_image
+from sitar.registry import DATASETS
+
+logger = logging.getLogger(__name__)
+
+
+class FolderConfig(SplitConfig, ShortcutConfig):
+    name: Literal["folder"] = "folder"
+
+
+@DATASETS.register("folder")
+class Folder(ImageDataset):
+    Config = FolderConfig
+    title = "A folder of yours"
+    layout = "a folder a class with its images, or train/, val/ and test/ with such folders"
+
+    @classmethod
+    def index(cls, config: FolderConfig) -> Index:
+        everything = cls.files(config).all_names()
+        found = [name for name in everything if is_image(name)]
+        _warn_of_others([name for name in everything if not is_image(name)])
+        if not found:
+            raise DataError(f"{config.root!r} has no images below it. Expected {cls.layout}.")
+        parts = [name.split("/") for name in found]
+        in_split = {part[0] for part in parts if part[0].lower() in WORDS and len(part) > 2}
+        others = sorted({part[0] for part in parts} - in_split)
+        has_splits = not others
+        if others and any(WORDS[name.lower()] == "train" for name in in_split):
+            raise DataError(
+                f"{config.root!r} has folders of splits, and beside them {', '.join(map(repr, others[:5]))}. Splits "
+                f"are called {', '.join(WORDS)}: rename what is one, and move the rest elsewhere."
+            )
+        depth = 1 if has_splits else 0
+        if loose := [name for name, part in zip(found, parts, strict=True) if len(part) < depth + 2]:
+            raise DataError(
+                f"{len(loose)} images lie in no folder of a class, such as {loose[0]!r}. Expected {cls.layout}."
+            )
+        label = Column("a folder's name", [_text(part[depth]) for part in parts])
+        split = Column(str(config.root), [part[0] for part in parts]) if has_splits else None
+        return with_severity(own_index(names(found), Columns(label, split), config), config)
+
+    @classmethod
+    def files(cls, config: FolderConfig) -> Files:
+        return Files([cls.root(config)])
+
+
+def _text(name: str) -> str:
+    """The name of a folder, whatever bytes it has, in letters that every table and figure can show."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def _warn_of_others(names: list[str]) -> None:
+    """Say which files are no images by their names, so that none is missed."""
+    if names:
+        kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in names)
+        listed = ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(5))
+        logger.warning("%d files are left out, as their names are not those of images: %s.", len(names), listed)

@@ -1,0 +1,49 @@
+"""The counts of a dataset beside those that are published, where there are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sitar.data.sample_table import Index
+
+Counts = dict[str, dict[str, int]]  # by split and group
+TOTAL = "total"
+AND = " + "  # between splits that are published as one
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Samples of each group and in total, by split; a split that only `published` has is empty in `counts`."""
+
+    counts: Counts
+    published: Counts | None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether every published count is ours and no split of ours is missing there; None: nothing is published."""
+        if self.published is None:
+            return None
+        known = {part for name in self.published for part in (name, *name.split(AND))}
+        if not self.counts.keys() <= known:
+            return False
+        return all(groups.items() <= self.counts[split].items() for split, groups in self.published.items())
+
+    def totals(self) -> str:
+        """Ours of every published split, with the published one."""
+        published = {split: groups[TOTAL] for split, groups in (self.published or {}).items()}
+        return ", ".join(f"{split} {self.counts[split][TOTAL]:,} (published {n:,})" for split, n in published.items())
+
+
+def compare(index: Index, published: Counts | None) -> Comparison:
+    """`published` has groups, or only a total, for each split, or for several as one: `train + val`."""
+    counts = index.counts()
+    none = dict.fromkeys(index.group_names or index.classes, 0)
+    for name in (*index.before, *(published or ())):
+        if name not in counts:
+            parts = [counts.get(part, none) for part in name.split(AND)]
+            counts[name] = {group: sum(part[group] for part in parts) for group in none}
+    return Comparison(_with_totals(counts), None if published is None else _with_totals(published))
+
+
+def _with_totals(counts: Counts) -> Counts:
+    return {split: {**groups, TOTAL: groups.get(TOTAL, sum(groups.values()))} for split, groups in counts.items()}

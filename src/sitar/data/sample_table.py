@@ -1,0 +1,140 @@
+"""What is known of every sample before one is read: its file, label, split and, where there is one, its attribute."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sitar.data.types import Data, EvalSplit, TrainGroups, TrainSplit
+
+Pair = tuple[int, int]  # label, attribute
+
+
+@dataclass(frozen=True)
+class Index:
+    """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut; `pools` are evaluation
+    splits that hold the samples of several others; `before` are the sizes of splits that a severity has thinned out.
+
+    `files` is the file of each, or its row where all samples lie in one array.
+    """
+
+    files: NDArray[Any]
+    label: NDArray[np.int64]
+    split: NDArray[np.str_]
+    classes: tuple[str, ...]
+    attribute: NDArray[np.int64] | None = None
+    attribute_name: str = ""
+    attribute_values: tuple[str, ...] = ()
+    majority: frozenset[Pair] = frozenset()
+    pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def take(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> Index:
+        """The samples that a mask or a list of places keeps, in that order."""
+        attribute = None if self.attribute is None else self.attribute[keep]
+        return replace(
+            self, files=self.files[keep], label=self.label[keep], split=self.split[keep], attribute=attribute
+        )
+
+    @property
+    def group(self) -> NDArray[np.int64] | None:
+        """The (label, attribute) cell of every sample."""
+        return None if self.attribute is None else self.label * len(self.attribute_values) + self.attribute
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        if self.attribute is None:
+            return ()
+        cells = [(label, value) for label in range(len(self.classes)) for value in range(len(self.attribute_values))]
+        return tuple(f"label={label},{self.attribute_name}={value}" for label, value in cells)
+
+    def legend(self) -> str:
+        """What the numbers in the names of groups stand for."""
+        if self.attribute is None:
+            return ""
+        named = (("label", self.classes), (self.attribute_name, self.attribute_values))
+        return "; ".join(f"{name} " + ", ".join(f"{i}: {v}" for i, v in enumerate(values)) for name, values in named)
+
+    def in_majority(self) -> NDArray[np.bool_]:
+        """Which samples follow the shortcut; all of them where there is no attribute."""
+        if self.attribute is None:
+            return np.ones(len(self), dtype=bool)
+        follows = np.zeros((len(self.classes), len(self.attribute_values)), dtype=bool)
+        for label, value in self.majority:
+            follows[label, value] = True
+        return follows[self.label, self.attribute]
+
+    @property
+    def environment(self) -> NDArray[np.int64] | None:
+        """What IRM and V-REx compare: samples that follow the shortcut and samples that do not; where nothing says
+        which do, the values of the attribute, such as hospitals."""
+        return (~self.in_majority()).astype(np.int64) if self.majority else self.attribute
+
+    def splits(self) -> dict[str, NDArray[np.int64]]:
+        """The places of the samples of every split, pools last."""
+        parts = {name: (name,) for name in dict.fromkeys(self.split.tolist())}
+        return {name: np.flatnonzero(np.isin(self.split, part)) for name, part in (parts | dict(self.pools)).items()}
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many samples each split has of each group, or of each class where there are no groups."""
+        cell, names = (self.label, self.classes) if self.group is None else (self.group, self.group_names)
+        found = {}
+        for split, keep in self.splits().items():
+            sizes = np.bincount(cell[keep], minlength=len(names))
+            found[split] = dict(zip(names, sizes.tolist(), strict=True))
+        return found
+
+    def to_data(self, inputs: torch.Tensor, checksum: str, rows: NDArray[np.int64] | None = None) -> Data:
+        """The samples as training and evaluation see them. `inputs` has a row for each of this index, in its order, or
+        `rows` says which. `checksum` is that of the inputs; the data's is of labels, splits and attributes too."""
+        rows = np.arange(len(self)) if rows is None else rows
+
+        def part(values: NDArray[np.int64] | None, keep: NDArray[np.int64]) -> torch.Tensor | None:
+            return None if values is None else torch.from_numpy(values[keep])
+
+        splits = self.splits()
+        train = splits.pop("train", np.array([], dtype=np.int64))
+        groups = share = None
+        if self.group is not None and self.environment is not None:
+            groups = TrainGroups(torch.from_numpy(self.group[train]), torch.from_numpy(self.environment[train]))
+            sizes = np.bincount(self.group[train], minlength=len(self.group_names))
+            share = tuple((sizes / max(1, len(train))).tolist())
+        evaluation = {}
+        for name, keep in splits.items():
+            y = torch.from_numpy(self.label[keep])
+            evaluation[name] = EvalSplit(_rows(inputs, rows[keep]), y, part(self.group, keep), self.group_names, share)
+        split = TrainSplit(_rows(inputs, rows[train]), torch.from_numpy(self.label[train]))
+        attributes = {} if self.attribute is None else {self.attribute_name: self.attribute_values}
+        return Data(split, evaluation, self.classes, self._checksum(checksum), groups, attributes)
+
+    def _checksum(self, inputs: str) -> str:
+        found = hashlib.blake2b(inputs.encode(), digest_size=32)
+        for values in (self.label, self.split.astype("<U16"), self.attribute):
+            found.update(b"" if values is None else values.tobytes())
+        return found.hexdigest()
+
+
+def _rows(inputs: torch.Tensor, rows: NDArray[np.int64]) -> torch.Tensor:
+    """Some rows; those that lie side by side are not copied, so that a mapped file stays on the disk."""
+    if len(rows) and (np.diff(rows) == 1).all():
+        return inputs[rows[0] : rows[-1] + 1]
+    return inputs[rows]
+
+
+def larger_diagonal(label: NDArray[np.int64], attribute: NDArray[np.int64]) -> frozenset[Pair]:
+    """Of {(0, 0), (1, 1)} and {(0, 1), (1, 0)} the one with more samples: how a two-valued attribute follows y."""
+    straight = int((label == attribute).sum())
+    return frozenset({(0, 0), (1, 1)} if 2 * straight >= len(label) else {(0, 1), (1, 0)})
+
+
+def names(values: Sequence[str]) -> NDArray[np.str_]:
+    return np.array(values, dtype=np.str_)

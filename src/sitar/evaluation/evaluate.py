@@ -1,0 +1,32 @@
+"""A method evaluated on every split of its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from sitar.data import Data, EvalSplit
+from sitar.evaluation.metrics import split_metrics
+from sitar.evaluation.predict import Watch, predict_logits
+from sitar.methods import Method
+
+
+def evaluate_method(
+    method: Method, data: Data, device: torch.device, watch: Watch = lambda _, __: lambda _: None
+) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
+    """Metrics of every split by name, and the predictions of the evaluation splits as flat arrays."""
+    method.eval()
+    metrics: dict[str, dict[str, Any]] = {}
+    predictions: dict[str, np.ndarray] = {}
+    for name, split in {"train": EvalSplit(data.train.x, data.train.y), **data.evaluation}.items():
+        logits = predict_logits(method.logits, split.x, device, method.evaluation_batch, watch(name, len(split)))
+        y = split.y.numpy()
+        group = None if split.group is None else split.group.numpy()
+        metrics[name] = split_metrics(logits, y, group, split.group_names, split.group_share)
+        if name != "train":
+            predictions |= {f"{name}/logits": logits, f"{name}/y": y}
+            if group is not None:
+                predictions[f"{name}/group"] = group
+    return metrics, predictions

@@ -1,0 +1,74 @@
+"""Features of a frozen encoder: computed once for a split, kept in the cache, and then data like any other."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sitar.config import ModelConfig
+from sitar.data.types import Data, Task, in_batches
+from sitar.evaluation.predict import Watch
+from sitar.images.cache import cache_root
+from sitar.models.pretrained import RANDOM, PretrainedEncoder
+from sitar.models.weights import load_weights
+from sitar.run_folder import write_atomic
+
+BATCH = 128
+
+
+class FrozenEncoder:
+    """A pretrained encoder that is never trained: images as a split stores them to features."""
+
+    def __init__(self, model: ModelConfig, shape: Sequence[int], device: torch.device, kept: Path) -> None:
+        """With the weights that a run has kept, or else those that the settings name."""
+        assert model.encoder is not None
+        self.device = device
+        source = RANDOM if kept.exists() else model.encoder_weights
+        self.network = PretrainedEncoder(model.encoder, shape, source, stride_in_1x1=model.stride_in_1x1)
+        if kept.exists():
+            load_weights(kept, self.network)
+        self.network.to(device).eval().requires_grad_(False)
+        self.key = hashlib.blake2b(f"{model.encoder} {model.stride_in_1x1} {device.type}".encode(), digest_size=16)
+        for name, tensor in self.network.state_dict().items():
+            self.key.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+
+    def __call__(self, x: Tensor, watch: Callable[[int], None] = lambda _: None) -> Tensor:
+        return in_batches(self.network, x, self.device, BATCH, watch).cpu()
+
+    def task(self, task: Task) -> Task:
+        """`task` as a method on the features sees it; their moments are those of no data yet."""
+        features = self.network.out_features
+        return replace(task, shape=(features,), features=(torch.zeros(features), torch.ones(features)))
+
+    def data(self, data: Data, watch: Watch = lambda _, __: lambda _: None) -> Data:
+        """`data` with features in the place of images."""
+        evaluation = {
+            name: replace(split, x=self.cached(split.x, watch(name, len(split))))
+            for name, split in data.evaluation.items()
+        }
+        train = replace(data.train, x=self.cached(data.train.x, watch("train", len(data.train))))
+        return replace(data, train=train, evaluation=evaluation)
+
+    def cached(self, x: Tensor, watch: Callable[[int], None]) -> Tensor:
+        """Features of a split, from the cache or into it."""
+        key = self.key.copy()
+        key.update(f"{tuple(x.shape)} {x.dtype}".encode())
+        for chunk in x.split(BATCH):
+            key.update(chunk.cpu().contiguous().numpy().tobytes())
+        path = cache_root() / "features" / f"{key.hexdigest()}.npy"
+        try:
+            return torch.from_numpy(np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError):  # none yet, or a damaged one
+            features = self(x, watch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        np.save(buffer, features.numpy())
+        write_atomic(path, buffer.getvalue())
+        return features

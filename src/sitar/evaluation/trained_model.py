@@ -1,0 +1,85 @@
+"""A finished run as a model to predict with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sitar.config import RunConfig, run_config
+from sitar.data import load_data
+from sitar.devices import resolve_device
+from sitar.errors import DataError
+from sitar.evaluation.evaluate import evaluate_method
+from sitar.evaluation.frozen_encoder import FrozenEncoder
+from sitar.evaluation.metrics import softmax
+from sitar.evaluation.predict import predict_logits
+from sitar.methods import build_method, data_for
+from sitar.models.weights import load_weights
+from sitar.run_folder import RunFolder
+
+
+def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> TrainedModel:
+    """The model of a finished run folder."""
+    return TrainedModel(run if isinstance(run, RunFolder) else RunFolder(Path(run)), device)
+
+
+class TrainedModel:
+    """Predicts for inputs as the training data stores them: images as uint8 (n, channel, height, width), features."""
+
+    def __init__(self, folder: RunFolder, device: str = "auto") -> None:
+        folder.result()  # refuses a run that is not finished
+        self.folder = folder
+        self.config: RunConfig = _without_weights(run_config(folder.read_config()))
+        self.device = resolve_device(device)
+        self.data = data_for(self.config, load_data(self.config.data))
+        task, self.encoder = self.data.task, None
+        if self.config.model.freeze_encoder:
+            self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder.encoder_file)
+            task = self.encoder.task(task)
+        self.method = build_method(self.config, task)
+        load_weights(folder.model_file, self.method)
+        self.method.to(self.device).eval()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.data.classes
+
+    def logits(self, x: Tensor | np.ndarray) -> np.ndarray:
+        """Class scores (n, class) in float32."""
+        x = torch.as_tensor(x)
+        expected = self.data.task.shape
+        if tuple(x.shape[1:]) != expected:
+            raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
+        in_range = x.dtype == torch.uint8 or (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all()))
+        if len(expected) == 3 and not in_range:
+            raise DataError("Expected images as uint8, or as floats in [0, 1].")
+        if self.encoder is not None:
+            x = self.encoder(x)
+        return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
+
+    def differentiable(self, x: Tensor) -> Tensor:
+        """Class scores of inputs as a batch carries them, through a frozen encoder too, with a gradient by `x`."""
+        return self.method.logits(x if self.encoder is None else self.encoder.network(x))
+
+    def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:
+        """Class probabilities (n, class)."""
+        return softmax(self.logits(x))
+
+    def predict(self, x: Tensor | np.ndarray) -> np.ndarray:
+        """The index of the most probable class for each input."""
+        return self.logits(x).argmax(1)
+
+    def evaluate(self) -> dict[str, dict[str, Any]]:
+        """Metrics of every split, computed anew."""
+        data = self.data if self.encoder is None else self.encoder.data(self.data)
+        return evaluate_method(self.method, data, self.device)[0]
+
+
+def _without_weights(config: RunConfig) -> RunConfig:
+    """The run holds the trained encoder: where its first weights came from need not be there any more."""
+    return config.model_copy(update={"model": config.model.model_copy(update={"encoder_weights": "random"})})

@@ -1,0 +1,67 @@
+"""TIFF files of any number of channels, interleaved, planar or a page each (needs tifffile)."""
+
+from __future__ import annotations
+
+import io
+import math
+
+from PIL import Image, ImageOps
+
+from sitar.errors import DataError
+from sitar.images.bit_depth import BadImageError, to_uint8
+
+MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two are BigTIFF
+ORIENTATION = 0x0112  # how the camera was held
+WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, CMYK = 0, 1, 2, 5  # photometric interpretations
+UNKNOWN, PREMULTIPLIED, ALPHA = (0,), (1,), (2,)  # extra samples
+MODES = {  # over black, colours that alpha has been multiplied into are those that are seen
+    (WHITE_IS_ZERO, ()): "L", (WHITE_IS_ZERO, ALPHA): "LA", (BLACK_IS_ZERO, ()): "L", (BLACK_IS_ZERO, ALPHA): "LA",
+    (RGB, ()): "RGB", (RGB, UNKNOWN): "RGB", (RGB, PREMULTIPLIED): "RGB", (RGB, ALPHA): "RGBA", (CMYK, ()): "CMYK",
+}  # fmt: skip
+
+
+def is_tiff(data: bytes) -> bool:
+    return data.startswith(MAGIC)
+
+
+def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]:
+    """A gray image for each channel, turned upright. Of several series (a pyramid, a thumbnail) the first counts.
+
+    Where RGB (3) or gray (1) is asked for, a page that says what its channels are is one image of all of them.
+    """
+    import numpy as np
+
+    try:
+        from tifffile import TiffFile
+    except ImportError as error:
+        raise DataError(
+            "TIFF files with several pages, with other than 1, 3 or 4 channels, or of a kind that Pillow misreads, "
+            'need tifffile: pip install "sitar[medical]".'
+        ) from error
+    with TiffFile(io.BytesIO(data)) as file:
+        series = file.series[0]
+        page = series.keyframe
+        others = [axis for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YX" and n > 1]
+        if len(others) > 1:
+            raise BadImageError(f"the axes {series.axes} {series.shape}, where height, width and channels are known")
+        found = math.prod(n for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YX")
+        is_page = found == page.samplesperpixel and channels in (1, 3)
+        mode = MODES.get((page.photometric, page.extrasamples)) if is_page else None
+        if found != channels and mode is None:
+            raise BadImageError(f"{found} channels, not the {channels} of data.channels")
+        if math.prod(series.shape) > max_pixels:
+            raise BadImageError(f"{math.prod(series.shape):,} values are more than {max_pixels:,}")
+        values = series.asarray()
+        orientation = page.tags.valueof(ORIENTATION, 1)
+    height, width = (series.axes.index(axis) for axis in "YX")
+    planes = np.moveaxis(values, (height, width), (-2, -1)).reshape(-1, values.shape[height], values.shape[width])
+    eight = [to_uint8(plane) for plane in planes]
+    if page.photometric == WHITE_IS_ZERO:  # which speaks of the first sample of a page
+        eight = [255 - plane if i % page.samplesperpixel == 0 else plane for i, plane in enumerate(eight)]
+    images = [_turned(Image.fromarray(plane), orientation) for plane in eight]
+    return images if mode is None else [Image.merge(mode, images[: len(mode)])]
+
+
+def _turned(image: Image.Image, orientation: int) -> Image.Image:
+    image.getexif()[ORIENTATION] = orientation
+    return ImageOps.exif_transpose(image)

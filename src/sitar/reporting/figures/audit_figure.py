@@ -1,0 +1,94 @@
+"""Pictures of an audit, from what it has left in a run folder: the axes at a glance, and a contact sheet of each."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from sitar.reporting.explained import read_findings
+from sitar.reporting.figures.style import BLUE, GREY, ORANGE
+from sitar.reporting.figures.tiles import fractions, short, tiles
+from sitar.run_folder import AUDIT_VERSION, RunFolder
+
+TILE = 0.62  # inches of an image on a sheet
+LABELS = 1.5  # inches to its left, for what a row is
+
+
+def read_audit(folder: RunFolder) -> dict[str, Any]:
+    """audit.json of a run that was audited."""
+    return read_findings(folder.audit / "audit.json", AUDIT_VERSION, shlex.join(["sitar", "audit", str(folder.path)]))
+
+
+def draw_audit(folder: RunFolder) -> list[Path]:
+    """The figure of all axes and the sheet of each that has pictures; those of an earlier audit are removed."""
+    audit = read_audit(folder)
+    for old in folder.audit.glob("*.png"):
+        old.unlink()
+    if not audit["axes"]:
+        return []
+    drawn = [folder.audit / "axes.png"]
+    axes_figure(audit).savefig(drawn[0], dpi=150)
+    with np.load(folder.audit / "pictures.npz", allow_pickle=False) as arrays:
+        for about in audit["pictures"]:
+            drawn.append(folder.audit / f"axis{about['axis']}.png")
+            axis_sheet(audit, about, arrays).savefig(drawn[-1], dpi=150)
+    return drawn
+
+
+def axes_figure(audit: Mapping[str, Any]) -> Figure:
+    """What each axis alone predicts, the best first, with its range, chance, and the bar for a cheap cue."""
+    axes, out = audit["axes"][:30], set(audit["verdict"]["axes"])
+    chance = audit["chance"]
+    figure = Figure(figsize=(max(4.5, 1.6 + 0.42 * len(axes)), 3.6), layout="constrained")
+    plot = figure.subplots()
+    places = range(len(axes))
+    for place, axis in zip(places, axes, strict=True):
+        color = ORANGE if axis["axis"] in out else BLUE if axis["used"] else GREY
+        plot.plot([place, place], axis["intervals"]["accuracy"], color=color, linewidth=2)
+        plot.plot([place], [axis["accuracy"]], "o", color=color)
+    for level, name in ((chance, "chance"), (chance + audit["rule"]["lift"] * (1 - chance), "a cheap cue")):
+        plot.axhline(level, color=GREY, linewidth=1, linestyle="--", zorder=0)
+        plot.text(1.0, level, f" {name}", color=GREY, fontsize=8, va="center", transform=plot.get_yaxis_transform())
+    plot.set_xticks(places, [str(axis["axis"]) for axis in axes])
+    plot.set(ylim=(max(0, chance - 0.1), 1.02), xlim=(-0.6, len(axes) - 0.4), xlabel="latent axis",
+             ylabel="accuracy from this axis alone")  # fmt: skip
+    plot.set_title("What one axis alone tells of the label", fontsize=11)
+    plot.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def axis_sheet(audit: Mapping[str, Any], about: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint8]]) -> Figure:
+    """A traversal of one axis above the real images at its ends."""
+    number = about["axis"]
+    score = next(axis for axis in audit["axes"] if axis["axis"] == number)
+    ends = arrays[f"axis{number}/extremes"]
+    panels = []
+    if about["values"] is not None:
+        moved = arrays[f"axis{number}/traversal"]
+        rows = ["mean", *(f"sample {i}" for i in range(1, len(moved)))]
+        marks = [f"{value:.1f}" for value in about["values"]]
+        panels.append(("Decoded: this axis moves, all others stay", moved, rows, marks))
+    for end, name in enumerate(("lowest", "highest")):
+        rows = [short(word) for word in about["classes"]]
+        panels.append((f"Real images with the {name} values, by class", ends[:, end], rows, []))
+
+    heights = [TILE * len(images) + (0.6 if marks else 0.4) for _, images, _, marks in panels]
+    width = LABELS + TILE * max(images.shape[1] for _, images, _, _ in panels) + 0.2
+    low, high = score["intervals"]["accuracy"]
+    head = f"Axis {number}: predicts the label with {score['accuracy']:.2f} [{low:.2f}, {high:.2f}]"
+    figure = Figure(figsize=(max(width, 6.2), sum(heights) + 0.45))
+    figure.text(0.15 / figure.get_figwidth(), 1 - 0.22 / figure.get_figheight(), head, fontsize=11, va="center")
+    top = 0.35
+    for (title, images, rows, marks), height in zip(panels, heights, strict=True):
+        size = (LABELS, top + 0.3, TILE * images.shape[1], TILE * len(images))
+        plot = figure.add_axes(fractions(size, figure))
+        tiles(plot, images, rows, marks)
+        plot.set_title(title, fontsize=9, loc="left", pad=4)
+        top += height
+    return figure

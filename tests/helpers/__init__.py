@@ -1,0 +1,1 @@
+"""What tests share: references to compare with, toy methods and data, and made-up run folders."""

@@ -1,0 +1,88 @@
+"""What `sitar audit WHAT` takes WHAT for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sitar.analysis.audit.target import find_target
+from sitar.config import load_config
+from sitar.errors import ConfigError
+from sitar.run_folder import RunFolder
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def data_of(target: object) -> dict:
+    assert isinstance(target, tuple)
+    return load_config(*target).to_dict()["data"]
+
+
+def test_a_preset_or_the_name_of_a_dataset(here: Path) -> None:
+    assert find_target("color_mnist/sitar", ["data.rho=0.5"]) == ("color_mnist/sitar", ["data.rho=0.5"])
+    assert find_target("color_mnist") == ("color_mnist/vae", [])
+    assert data_of(find_target("celeba", root="faces"))["root"] == "faces"
+
+
+def test_a_folder_is_images_by_class(here: Path) -> None:
+    (here / "10").mkdir()
+    data = data_of(find_target("10", ["data.image_size=32"]))
+    assert (data["name"], data["root"], data["image_size"]) == ("folder", "10", 32)
+    with pytest.raises(ConfigError, match="leave --root out"):
+        find_target("10", root="elsewhere")
+
+
+def test_a_folder_called_as_a_dataset_is_data(here: Path) -> None:
+    (here / "color_mnist").mkdir()
+    assert data_of(find_target("color_mnist"))["root"] == "color_mnist"
+
+
+def test_tables_hold_images_or_features(here: Path) -> None:
+    (here / "t.csv").write_text("path,label\na.png,0\n")
+    data = data_of(find_target("t.csv"))
+    assert (data["name"], data["root"], data["table"]) == ("table", ".", "t.csv")
+    data = data_of(find_target("t.csv", root="images"))
+    assert (data["root"], data["table"]) == ("images", str(here / "t.csv"))
+    (here / "scans").mkdir()
+    (here / "scans" / "t.csv").write_text("path,label\na.png,0\n")
+    data = data_of(find_target("scans/t.csv"))
+    assert (data["root"], data["table"]) == ("scans", "t.csv")
+    (here / "strange.csv").write_text("pth,label\na.png,0\n")
+    assert data_of(find_target("strange.csv", root="images"))["name"] == "table"  # images were said to be there
+    (here / "f.csv").write_text("f1,file,label\n0.5,a.png,0\n")
+    data = data_of(find_target("f.csv", ["data.feature_columns=f1"]))
+    assert (data["name"], data["file"]) == ("features", "f.csv")
+    data = data_of(find_target("f.csv", ["data.path_column=file"]))
+    assert (data["name"], data["path_column"]) == ("table", "file")
+
+
+def test_arrays_and_settings_files(here: Path) -> None:
+    (here / "x.npz").write_bytes(b"")
+    assert data_of(find_target("x.npz"))["file"] == "x.npz"
+    (here / "mine.yaml").write_text("{}")
+    assert find_target("mine.yaml") == ("mine.yaml", [])
+
+
+def test_a_run_keeps_its_settings(here: Path) -> None:
+    (here / "run").mkdir()
+    (here / "run" / "config.yaml").write_text("{}")
+    assert find_target("run") == RunFolder(Path("run"))
+    for options in ({"overrides": ["train.epochs=1"]}, {"root": "x"}):
+        with pytest.raises(ConfigError, match="settings are fixed"):
+            find_target("run", **options)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [("colour_mnist/vae", "Did you mean 'color_mnist/vae'"), ("./nothing", "There is no file or folder"),
+     ("notes.txt", "cannot be audited: give a folder")],
+)  # fmt: skip
+def test_what_is_neither_is_refused(here: Path, what: str, message: str) -> None:
+    (here / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=message):
+        find_target(what)

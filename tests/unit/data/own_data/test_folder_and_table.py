@@ -1,0 +1,377 @@
+"""Your own images: folders and tables, the splits that are made of them, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import sitar
+from sitar.config import load_config
+from sitar.data import load_data
+from sitar.data.from_columns import Column, filled
+from sitar.data.own_data.folder import Folder, FolderConfig
+from sitar.data.own_data.table import Table, TableConfig
+from sitar.data.sample_table import Index, names
+from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
+from sitar.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+
+
+def image(path: Path, seed: int, size: tuple[int, int] = (12, 10)) -> None:
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(buffer.getvalue())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Forty cats and twenty dogs of different sizes, some in folders within their class's."""
+    root = tmp_path / "animals"
+    for i in range(60):
+        place = root / ("cat" if i < 40 else "dog") / ("more" if i % 7 == 0 else "")
+        image(place / f"{i}.png", i, (10 + i % 3, 12))
+    return root
+
+
+def sides(index: Index) -> dict[str, dict[str, int]]:
+    return dict(sorted(index.counts().items()))
+
+
+def test_a_folder_a_class(folder: Path) -> None:
+    index = Folder.index(FolderConfig(root=str(folder)))
+    assert index.classes == ("cat", "dog")
+    assert sides(index) == {
+        "test": {"cat": 8, "dog": 4}, "train": {"cat": 28, "dog": 14}, "val": {"cat": 4, "dog": 2},
+    }  # fmt: skip
+    again = Folder.index(FolderConfig(root=str(folder)))
+    other = Folder.index(FolderConfig(root=str(folder), seed=1))
+    assert (index.split == again.split).all()
+    assert not (index.split == other.split).all()
+    data = load_data(FolderConfig(root=str(folder), image_size=16))
+    assert data.train.x.shape == (42, 3, 16, 16)
+    assert data.task.class_counts == (28, 14)
+    assert data.train_groups is None
+
+
+def test_a_folder_with_splits(tmp_path: Path) -> None:
+    for split, n in (("Train", 20), ("test", 6)):
+        for i in range(n):
+            image(tmp_path / "data" / split / ("a", "b")[i % 2] / f"{i}.png", i)
+    index = Folder.index(FolderConfig(root=str(tmp_path / "data")))
+    assert sides(index) == {"test": {"a": 3, "b": 3}, "train": {"a": 9, "b": 9}, "val": {"a": 1, "b": 1}}
+    for i in range(4):
+        image(tmp_path / "data" / "validation" / ("a", "b")[i % 2] / f"{i}.png", i)
+    index = Folder.index(FolderConfig(root=str(tmp_path / "data")))
+    assert sides(index) == {"test": {"a": 3, "b": 3}, "train": {"a": 10, "b": 10}, "val": {"a": 2, "b": 2}}
+
+
+def test_files_that_are_no_images_are_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = Folder.index(FolderConfig(root=str(folder)))
+    assert caplog.text == ""
+    for name in ("cat/1.heic", "cat/2.HEIC", "dog/notes.txt", "dog/scan", "cat/.1.png", ".trash/3.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    after = Folder.index(FolderConfig(root=str(folder)))
+    assert (after.files == before.files).all()  # hidden files are none
+    assert "4 files are left out" in caplog.text
+    assert ".heic (2), .txt (1), no ending (1)" in caplog.text
+
+
+def test_links_are_followed_once(folder: Path, tmp_path: Path) -> None:
+    """People link classes into place from another disk; a link back up would be followed forever."""
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("cat", "dog"):
+        (linked / name).symlink_to(folder / name)
+    (folder / "cat" / "up").symlink_to(folder)
+    assert (
+        Folder.index(FolderConfig(root=str(linked))).files == Folder.index(FolderConfig(root=str(folder))).files
+    ).all()
+    data = load_data(FolderConfig(root=str(linked), image_size=8))
+    assert len(data.train) == 42
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ([], "no images below it"),
+        (["a/1.png", "a/2.png"], "one class"),
+        (["a/1.png", "b/2.png", "3.png"], r"1 images lie in no folder of a class, such as '3\.png'"),
+        ([f"{i}/x.png" for i in range(30)], "30 classes for 30 samples"),
+    ],
+)
+def test_folders_that_are_refused(files: list[str], reason: str, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    for i, file in enumerate(files):
+        image(root / file, i)
+    with pytest.raises(DataError, match=reason):
+        Folder.index(FolderConfig(root=str(root)))
+
+
+def write(root: Path, rows: list[dict[str, Any]], name: str = "table.csv") -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return root / name
+
+
+def scans(n: int = 120) -> list[dict[str, Any]]:
+    """Patients with one to four scans each; the scanner follows the finding mostly."""
+    random = np.random.default_rng(3)
+    rows = []
+    while len(rows) < n:
+        patient = len(rows)
+        ill = int(random.random() < 0.4)
+        for k in range(int(random.integers(1, 5))):
+            scanner = "old" if (random.random() < 0.8) == bool(ill) else "new"
+            rows.append({"path": f"scans/{patient}_{k}.png", "label": ("healthy", "ill")[ill], "scanner": scanner,
+                         "patient_id": f"p{patient}"})  # fmt: skip
+    return rows
+
+
+def test_a_table_with_everything(tmp_path: Path) -> None:
+    rows = scans()
+    for i, row in enumerate(rows):
+        image(tmp_path / row["path"], i)
+    write(tmp_path, rows)
+    config = TableConfig(root=str(tmp_path), attribute_column="scanner", split_by="patient_id", image_size=8)
+    index = Table.index(config)
+    assert index.classes == ("healthy", "ill")
+    assert index.group_names[1] == "label=0,scanner=1"
+    assert index.legend() == "label 0: healthy, 1: ill; scanner 0: new, 1: old"
+    assert index.majority == {(0, 0), (1, 1)}  # healthy on the new scanner, ill on the old one
+    by = np.array([row["patient_id"] for row in rows])
+    check_leakage(index.split, by, "patient_id")
+    for split, share in (("train", 0.7), ("val", 0.1), ("test", 0.2)):
+        assert (index.split == split).mean() == pytest.approx(share, abs=0.05)
+    data = load_data(config)
+    assert data.train_groups is not None
+    assert data.attributes == {"scanner": ("new", "old")}
+    assert data.evaluation["test"].group_names == index.group_names
+    strict = Table.index(config.model_copy(update={"majority_only": True}))
+    assert strict.counts()["train"]["label=0,scanner=1"] == 0
+    assert strict.counts()["test"] == index.counts()["test"]
+
+
+def test_a_patient_on_two_sides_is_refused(tmp_path: Path) -> None:
+    rows = [{**row, "split": ("train", "test")[i % 2]} for i, row in enumerate(scans())]
+    write(tmp_path, rows)
+    config = TableConfig(root=str(tmp_path), split_column="split", split_by="patient_id")
+    with pytest.raises(DataError, match=r"values of 'patient_id' are in more than one split, such as 'p\d+'"):
+        Table.index(config)
+    index = Table.index(config.model_copy(update={"split_by": None}))  # allowed when nobody asks
+    assert set(index.split) == {"train", "val", "test"}
+
+
+def test_a_given_split_gets_its_validation_by_patient(tmp_path: Path) -> None:
+    rows = scans()
+    patients = {row["patient_id"]: i for i, row in enumerate(rows)}
+    for row in rows:
+        row["split"] = "test" if patients[row["patient_id"]] % 4 == 0 else "Training"
+    write(tmp_path, rows)
+    index = Table.index(TableConfig(root=str(tmp_path), split_column="split", split_by="patient_id"))
+    check_leakage(index.split, np.array([row["patient_id"] for row in rows]), "patient_id")
+    given = np.array([row["split"] for row in rows])
+    assert ((index.split == "test") == (given == "test")).all()
+    assert 0.03 < (index.split == "val").mean() < 0.2
+
+
+GOOD = [{"path": f"{i}.png", "label": "ab"[i % 2], "split": "train"} for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "reason"),
+    [
+        ([{"file": "1.png", "label": "a"}], {}, r"no column 'path'.*It has: file, label"),
+        ([{"path": "1.png", "labels": "a"}], {}, r"no column 'label'.*Did you mean 'labels'"),
+        (GOOD, {"split_by": "patient"}, "no column 'patient'"),
+        (
+            [*GOOD, {"path": "x.png", "label": "", "split": "train"}],
+            {},
+            "1 of 11 samples have no value in 'label', the first is sample 11",
+        ),
+        ([*GOOD, {"path": "3.png", "label": "a", "split": "train"}], {}, "1 files are in the table more than once"),
+        ([*GOOD, {"path": "../x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out.*'\.\./x\.png'"),
+        ([*GOOD, {"path": "/etc/x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out"),
+        ([*GOOD, {"path": "a/../3.png", "label": "a", "split": "train"}], {}, r"more than once, such as '3\.png'"),
+        ([*GOOD, {"path": "a/../../x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out"),
+        ([{**row, "label": "a"} for row in GOOD], {}, "one class"),
+        (
+            [*GOOD, {"path": "x.png", "label": "A", "split": "test"}],
+            {"split_column": "split"},
+            "1 classes, such as 'A', have no training sample, only 1 in other splits",
+        ),
+        ([{**row, "label": str(i)} for i, row in enumerate(GOOD)], {}, "10 classes for 10 samples"),
+        ([{**row, "split": "holdout"} for row in GOOD], {"split_column": "split"}, "name no split, such as 'holdout'"),
+    ],
+)
+def test_tables_that_are_refused(
+    rows: list[dict[str, Any]], options: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    write(tmp_path, rows)
+    with pytest.raises(DataError, match=reason):
+        Table.index(TableConfig(root=str(tmp_path), **options))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no lines below its head"),
+        ("path,label\n", "no lines below its head"),
+        (
+            "path,label\n1.png,a\n2.png\n3.png,b,c\n",
+            "2 lines .* more or fewer cells than its head, which has 2.*line 3",
+        ),
+        ("path,label,label\n1.png,a,b\n", "more than one column 'label'"),
+        ('path,label\n"1.png,a\n', "cannot be read: unexpected end of data"),
+        ("path;label\n1.png;a\n", "no column 'path'.*It has: path;label"),
+    ],
+)
+def test_csv_files_that_are_refused(text: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(DataError, match=reason):
+        Table.index(TableConfig(root=str(tmp_path)))
+
+
+def test_blanks_around_words_are_not_part_of_them(tmp_path: Path) -> None:
+    rows = [{**row, "label": f" {row['label']}" if i % 3 else row["label"]} for i, row in enumerate(GOOD)]
+    (write(tmp_path, rows)).write_text((tmp_path / "table.csv").read_text() + "\n")
+    assert Table.index(TableConfig(root=str(tmp_path))).classes == ("a", "b")
+
+
+def test_numbers_as_labels_are_in_their_own_order(tmp_path: Path) -> None:
+    write(tmp_path, [{"path": f"{i}.png", "label": i % 11} for i in range(44)])
+    assert Table.index(TableConfig(root=str(tmp_path))).classes == tuple(map(str, range(11)))
+
+
+def test_which_table_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"has 0 \.csv or \.parquet files"):
+        Table.index(TableConfig(root=str(tmp_path)))
+    one, two = write(tmp_path, GOOD, "one.csv"), write(tmp_path, GOOD, "two.csv")
+    with pytest.raises(DataError, match=r"has 2 \.csv or \.parquet files"):
+        Table.index(TableConfig(root=str(tmp_path)))
+    assert len(Table.index(TableConfig(root=str(tmp_path), table=str(two)))) == len(GOOD)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans").mkdir()
+    half = GOOD[: len(GOOD) // 2]
+    for below, here, n in [(None, half, half), (GOOD, half, GOOD), (GOOD, None, GOOD)]:
+        for folder, rows in [(tmp_path / "scans", below), (tmp_path, here)]:
+            write(folder, rows, "three.csv") if rows else (folder / "three.csv").unlink(missing_ok=True)
+        assert len(Table.index(TableConfig(root="scans", table="three.csv"))) == len(n)
+    assert len(Table.index(TableConfig(root="scans", table="scans/three.csv"))) == len(GOOD)
+    with pytest.raises(DataError, match=r"no table 'four\.csv', neither below data\.root 'scans' nor below "):
+        Table.index(TableConfig(root="scans", table="four.csv"))
+    one.write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(DataError, match="cannot be read"):
+        Table.index(TableConfig(root=str(tmp_path), table=str(one)))
+
+
+def test_a_parquet_table_says_the_same_as_a_csv(tmp_path: Path) -> None:
+    rows = scans()
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    write(tmp_path / "csv", rows)
+    (tmp_path / "parquet").mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "parquet" / "table.parquet")
+    options = {"attribute_column": "scanner", "split_by": "patient_id"}
+    a, b = (Table.index(TableConfig(root=str(tmp_path / kind), **options)) for kind in ("csv", "parquet"))
+    for name in ("files", "label", "split", "attribute"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    assert a.classes == b.classes
+    pq.write_table(pa.table(columns | {"label": [None, *columns["label"][1:]]}), tmp_path / "parquet" / "table.parquet")
+    with pytest.raises(DataError, match="have no value in 'label', the first is sample 1 "):
+        Table.index(TableConfig(root=str(tmp_path / "parquet")))
+    pq.write_table(pa.table({"path": [], "label": []}), tmp_path / "parquet" / "table.parquet")
+    with pytest.raises(DataError, match="has no rows"):
+        Table.index(TableConfig(root=str(tmp_path / "parquet")))
+
+
+def test_files_that_a_table_names_and_nobody_has(tmp_path: Path) -> None:
+    for i in range(8):
+        image(tmp_path / f"{i}.png", i)
+    write(tmp_path, GOOD)
+    with pytest.raises(DataError, match=r"2 of 10 images cannot be used \(8\.png: there is no such file"):
+        load_data(TableConfig(root=str(tmp_path), image_size=8))
+    data = load_data(TableConfig(root=str(tmp_path), image_size=8, on_bad="skip"))
+    assert len(data.train) + sum(len(split) for split in data.evaluation.values()) == 8
+
+
+def test_random_splits_have_their_shares() -> None:
+    label = np.repeat([0, 1, 2], [500, 300, 40])
+    split = random_split(label, None, 0.1, 0.2, seed=4)
+    for c, n in enumerate((500, 300, 40)):
+        here = split[label == c]
+        assert [(here == name).sum() for name in ("train", "val", "test")] == [0.7 * n, 0.1 * n, 0.2 * n]
+    by = names([f"site{i % 9}" for i in range(len(label))])
+    by_site = random_split(label, by, 0.1, 0.2, seed=4)
+    check_leakage(by_site, by, "site")
+    assert set(by_site) == {"train", "val", "test"}
+
+
+def test_words_for_splits() -> None:
+    assert split_words(["Train", " valid", "dev", "TEST"], "here").tolist() == ["train", "val", "val", "test"]
+    with pytest.raises(DataError, match=r"here holds 2 words that name no split, such as 'a'"):
+        split_words(["train", "b", "a", "a"], "here")
+
+
+def test_a_hundred_thousand_classes_by_mistake() -> None:
+    with pytest.raises(DataError, match="100,000 classes"):
+        check_classes([str(i) for i in range(100_000)], 1_000_000)
+    with pytest.raises(ValueError, match="nothing to train on"):
+        FolderConfig(val_share=0.5, test_share=0.5)
+
+
+@pytest.mark.parametrize("preset", ["folder/sitar_best", "folder/erm", "folder/control"])
+def test_a_folder_trains_with_nothing_else(preset: str, folder: Path, tmp_path: Path) -> None:
+    overrides = [f"data.root={folder}", "data.image_size=16", "model.channels=[4]", "train.epochs=2"]
+    run = sitar.train(preset, overrides=overrides, out=tmp_path / "run", device="cpu", progress=False)
+    result = run.result()
+    assert set(result["splits"]) == {"train", "val", "test"}
+    assert result["selection"] == "val_class_balanced"
+    model = sitar.load(run, device="cpu")
+    assert model.classes == ("cat", "dog")
+
+
+def test_a_table_trains_with_nothing_else(tmp_path: Path) -> None:
+    root = tmp_path / "scans"
+    rows = scans(60)
+    for i, row in enumerate(rows):
+        image(root / row["path"], i)
+    write(root, rows)
+    overrides = [f"data.root={root}", "data.image_size=16", "model.channels=[4]", "train.epochs=1"]
+    run = sitar.train("table/sitar_best", overrides=overrides, out=tmp_path / "run", device="cpu", progress=False)
+    assert run.result()["splits"]["test"]["n"] > 0
+
+
+def test_a_class_of_a_few_samples_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = np.zeros((41, 3), np.float32), np.array(["ill", "well"] * 20 + ["Ill"])
+    np.savez(tmp_path / "slip.npz", x=x, y=y)
+    config = load_config("npz/erm", [f"data.file={tmp_path / 'slip.npz'}"])
+    load_data(config.data)
+    assert "1 of 3 classes have fewer than 5 samples: 'Ill' (1)." in caplog.text
+    caplog.clear()
+    np.savez(tmp_path / "slip.npz", x=x[:40], y=y[:40])
+    load_data(config.data)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("word", ["", "NaN", "nan"])
+def test_a_missing_label_is_no_class(word: str) -> None:
+    with pytest.raises(DataError, match="1 of 3 samples have no value in 'label', the first is sample 2"):
+        filled(Column("label", ["a", word, "b"]))

@@ -1,0 +1,233 @@
+"""What a run leaves on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from sitar.errors import RunError, SitarError
+from sitar.run_folder import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
+
+CONFIG = {"preset": "p", "seed": 1, "data": {"name": "d", "rho": 0.9}}
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    folder = RunFolder(tmp_path / "runs" / "one")
+    folder.create(CONFIG)
+    return folder
+
+
+def test_create_writes_the_configuration(folder):
+    assert list(yaml.safe_load(folder.config_file.read_text())) == list(CONFIG)
+    assert folder.read_config() == CONFIG
+    assert not folder.is_done
+
+
+def test_create_in_an_empty_folder(tmp_path):
+    RunFolder(tmp_path).create(CONFIG)
+    assert RunFolder(tmp_path).read_config() == CONFIG
+
+
+def test_create_refuses_a_used_folder(folder):
+    before = folder.config_file.read_bytes()
+    with pytest.raises(RunError, match=r"already used.*--out.*--resume"):
+        folder.create({"preset": "other"})
+    assert folder.config_file.read_bytes() == before
+
+
+def test_create_refuses_a_folder_with_anything_in_it(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="already used"):
+        RunFolder(tmp_path).create(CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_create_after_a_kill_while_it_was_creating(tmp_path):
+    """An unfinished configuration, the temporary file of an atomic write, is not a used folder."""
+    (tmp_path / ".config.yaml.x1y2").write_text("pres")
+    RunFolder(tmp_path).create(CONFIG)
+    assert RunFolder(tmp_path).read_config() == CONFIG
+
+
+@pytest.mark.parametrize("below", ["", "run", "a/b"])
+def test_create_where_nothing_can_be_written(tmp_path, below):
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    with pytest.raises(RunError, match=r"Cannot write the run folder .*file.*--out"):
+        RunFolder(file / below).create(CONFIG)
+    assert file.read_text() == "not a folder"
+
+
+def test_write_atomic(tmp_path):
+    file = tmp_path / "a.json"
+    write_atomic(file, b"old")
+    write_atomic(file, b"new")
+    assert file.read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+@pytest.mark.parametrize("interruption", [OSError("disk full"), KeyboardInterrupt()])
+def test_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch, step, interruption):
+    file = tmp_path / "a.json"
+    write_atomic(file, b"old")
+
+    def interrupted(*_):
+        raise interruption
+
+    monkeypatch.setattr(os, step, interrupted)
+    with pytest.raises(type(interruption)):
+        write_atomic(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_metrics_round_trip(folder):
+    assert folder.metrics() == []
+    lines = [{"phase": "train", "epoch": i, "loss": 1 / (i + 1)} for i in range(4)]
+    for line in lines:
+        folder.append_metrics(line)
+    assert folder.metrics() == lines
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_keep_metrics(folder, count):
+    for i in range(4):
+        folder.append_metrics({"epoch": i})
+    folder.keep_metrics(count)
+    assert folder.metrics() == [{"epoch": i} for i in range(count)]
+
+
+def test_keep_metrics_drops_a_line_cut_short(folder):
+    folder.append_metrics({"epoch": 0})
+    with folder.metrics_file.open("a") as file:
+        file.write('{"epo')
+    folder.keep_metrics(1)
+    folder.append_metrics({"epoch": 1})
+    assert folder.metrics() == [{"epoch": 0}, {"epoch": 1}]
+
+
+def test_keep_metrics_of_nothing(folder):
+    folder.keep_metrics(0)
+    assert folder.metrics() == []
+
+
+def test_keep_metrics_refuses_a_file_that_was_cut(folder):
+    folder.append_metrics({"epoch": 0})
+    with pytest.raises(RunError, match="has 1 lines where the checkpoint remembers 3"):
+        folder.keep_metrics(3)
+    assert folder.metrics() == [{"epoch": 0}]
+
+
+def test_result(folder):
+    result = {"version": RESULT_VERSION, "splits": {"val": {"n": 3, "average": None}}}
+    folder.finish(result)
+    assert folder.is_done
+    assert folder.result() == result
+
+
+def test_result_that_is_interrupted_is_not_done(folder, monkeypatch):
+    def interrupted(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(OSError, match="disk full"):
+        folder.finish({"version": RESULT_VERSION})
+    assert not folder.is_done
+
+
+def test_result_has_no_nan(folder):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        folder.finish({"version": RESULT_VERSION, "average": float("nan")})
+    assert not folder.is_done
+
+
+def test_result_of_an_unfinished_run(folder):
+    with pytest.raises(RunError, match=r"not finished.*--resume"):
+        folder.result()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"version": 2}',
+        b'{"version": "1"}',
+        b"{}",
+        b"[1]",
+        b"null",
+    ],
+)
+def test_result_of_another_version(folder, content):
+    folder.finish({"version": RESULT_VERSION})
+    folder.result_file.write_bytes(content)
+    with pytest.raises(RunError, match="is not of version 1"):
+        folder.result()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"version": 1', b"\xff\xfe"])
+def test_corrupt_result(folder, content):
+    folder.finish({"version": RESULT_VERSION})
+    folder.result_file.write_bytes(content)
+    with pytest.raises(RunError, match=r"result\.json.*cannot be read"):
+        folder.result()
+
+
+def test_missing_result(folder):
+    folder.finish({"version": RESULT_VERSION})
+    folder.result_file.unlink()
+    with pytest.raises(RunError, match=r"result\.json.*cannot be read"):
+        folder.result()
+
+
+def test_no_run_folder(tmp_path):
+    with pytest.raises(RunError, match="There is no run folder"):
+        RunFolder(tmp_path / "nowhere").result()
+    with pytest.raises(RunError, match=r"not a run folder: it has no config\.yaml"):
+        RunFolder(tmp_path).result()
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\x00", b"- 1", b""])
+def test_corrupt_configuration(folder, content):
+    folder.config_file.write_bytes(content)
+    with pytest.raises(RunError, match=r"config\.yaml"):
+        folder.read_config()
+
+
+def test_to_json_ends_with_a_newline():
+    assert json.loads(to_json({"a": None})) == {"a": None}
+    assert to_json({}).endswith(b"\n")
+
+
+def test_differences():
+    mine = {"seed": 1, "data": {"rho": 0.9, "name": "d"}, "new": 3}
+    theirs = {"seed": 1, "data": {"rho": 0.5, "name": "d"}, "old": None}
+    assert list(differences(mine, theirs)) == [
+        "data.rho: 0.9 asked for, 0.5 in the folder",
+        "new: 3 asked for, None in the folder",
+    ]
+    assert list(differences(mine, mine)) == []
+
+
+def test_errors_have_one_root():
+    assert issubclass(RunError, SitarError)
+
+
+@pytest.mark.parametrize("modules", ["sitar.run_folder, sitar.config", "sitar", "sitar.registry, sitar.errors"])
+def test_no_torch_needed(modules):
+    code = f"import sys, {modules}; assert 'torch' not in sys.modules, 'torch was imported'"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_metrics_of_a_run_that_is_being_written(folder):
+    folder.append_metrics({"epoch": 1})
+    with folder.metrics_file.open("a") as file:
+        file.write('{"epoch": 2, "lo')
+    assert folder.metrics() == [{"epoch": 1}]
