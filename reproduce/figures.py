@@ -27,8 +27,8 @@ from sitar.run_folder import RunFolder
 
 DOCS = run.HERE.parent / "docs"
 INTRODUCTION = """\
-Made by `python reproduce/figures.py NAME`, which writes this page too. Lines are means over seeds; small marks are
-single seeds, bands reach from the lowest seed to the highest. Numbers come from `reproduce/records`."""
+`python reproduce/figures.py NAME` draws a figure and writes this page. Lines are means over seeds. Small marks are
+single seeds. Bands go from the lowest seed to the highest. The numbers come from `reproduce/records`."""
 
 
 class Picture(NamedTuple):
@@ -42,21 +42,21 @@ class Picture(NamedTuple):
 PICTURES = {
     "traversals": Picture(
         title="What moves along each latent axis, and how closely does it track the label?",
-        shows="Each row decodes one axis of a beta-VAE, from its lowest to its highest value, while all others stay; "
-        "the bar is v. The paper finds colour (ColorMNIST) and gender (CelebA) on the axis with the highest bar. Ours "
-        "are one seed each, made on a CPU; CelebA is the first 10,000 images with all groups "
-        "(data.partition=first_10k, data.majority_only=false), where the first axis is not gender "
-        "([the audit](audit.md)).",
+        shows="Each row is a [traversal](glossary.md#traversal): one axis of a beta-VAE goes from its lowest to its "
+        "highest value while all others stay fixed. The bar is the [shortcut score](glossary.md#shortcut-score) v. The "
+        "paper finds colour (ColorMNIST) and gender (CelebA) on the axis with the highest bar. Ours have one seed each "
+        "and were made on a CPU. CelebA is the first 10,000 images with all groups (data.partition=first_10k, "
+        "data.majority_only=false). There the first axis is not gender ([the audit](audit.md)).",
         missing="Not drawn yet: RUN are runs of `color_mnist/vae` and `celeba/vae`, after `sitar explain RUN` of each.",
     ),
     "gradcam": Picture(
         title="Where does a classifier of hair colour look?",
-        shows="Grad-CAM on CelebA (Blond/Gender), with the share of its mass inside the box of the face. The paper "
-        "says that ERM looks at the face, which tells gender, and SITAR at the hair. In our runs the face has more of "
-        "ERM's mass than by chance, and of SITAR's as much as by chance; the control without noise is like SITAR: "
-        "[the shares](results/gradcam.md), three seeds.",
-        missing="Not shown here, since CelebA's terms do not let its images be published. "
-        "`python reproduce/run.py gradcam` makes the runs and explains them; RUN are their folders, ERM's first.",
+        shows="[Grad-CAM](glossary.md#grad-cam-map) on CelebA (Blond/Gender), with the share of the map's mass inside "
+        "the box of the face. The paper says that ERM looks at the face, which reveals gender, and that SITAR looks at "
+        "the hair. In our runs ERM has more of its mass on the face than expected by chance. SITAR has as much as "
+        "expected by chance, and so has the control without noise ([the shares](results/gradcam.md), three seeds).",
+        missing="Not shown here, because CelebA's terms do not allow its images to be published. "
+        "`python reproduce/run.py gradcam` makes the runs and explains them. RUN are their folders, that of ERM first.",
     ),
 }
 
