@@ -36,7 +36,10 @@ from sitar.reporting.tables import UPPER_BOUND, UPPER_BOUND_NOTE
 
 HERE = Path(__file__).parent
 ENVIRONMENT = ("commit", "python", "versions", "device", "data_checksum")
-ABBREVIATIONS = {"ID": "ID means in distribution.", "OOD": "OOD means out of distribution."}
+ABBREVIATIONS = {
+    "ID": "[ID](../glossary.md#id-and-ood) means in distribution.",
+    "OOD": "[OOD](../glossary.md#id-and-ood) means out of distribution.",
+}
 
 
 def load_table(name: str) -> dict[str, Any]:
