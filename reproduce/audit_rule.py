@@ -1,8 +1,11 @@
-"""Fixes the rule of `sitar audit` on generated latents, where we know whether there is a cue: no dataset is looked at.
+"""Choose the thresholds of `sitar audit` on generated latents. No dataset is used.
 
-Every axis tells a little of the label. A cue is one axis more that agrees with the label with probability rho; a copied
-cue lies on two. The bar for "stands out" is the lowest at which at most 1 % of latents without a cue pass it, whatever
-the number of samples; the distance to the next axis is the one that tells one cue from a copied one best.
+We know of generated latents whether they hold a cue. Every axis tells a little about the label. A cue is one more axis,
+which agrees with the label with probability rho. A copied cue lies on two axes.
+
+- The threshold for "stands out" is the lowest one that at most 1 % of the latents without a cue pass. This must hold
+  for every number of samples.
+- The threshold for the lead over the next axis is the one that best separates one cue from a copied cue.
 
     python reproduce/audit_rule.py    writes reproduce/records/audit_rule.json
 """
@@ -21,7 +24,7 @@ from sitar.analysis.audit.scores import accuracy, resample
 from sitar.analysis.audit.verdict import above_chance, least_lead
 
 RECORD = Path(__file__).parent / "records" / "audit_rule.json"
-HELD_OUT = (40, 100, 400, 1000)  # samples of every two classes
+HELD_OUT = (40, 100, 400, 1000)  # held-out samples for every two classes
 AXES, CLASSES, STRENGTHS = (5, 10, 30), (2, 5), (0.6, 0.7, 0.8, 0.9, 1.0)
 REPEATS, RESAMPLES = 40, 200
 FALSE_ALARMS = 0.01
@@ -29,7 +32,7 @@ GRID = [round(0.05 * i, 2) for i in range(1, 20)]
 
 
 def latents(n: int, axes: int, classes: int, cues: int, rho: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Axes that each tell a little of the label, a part of which is flipped, and `cues` that agree with it."""
+    """Generate axes that each tell a little about a partly flipped label, and `cues` axes that agree with the label."""
     core = torch.randn(n, axes - cues, generator=random)
     direction = torch.randn(axes - cues, classes, generator=random).sign()
     direction *= 0.5 + torch.rand(axes - cues, classes, generator=random)
@@ -45,7 +48,7 @@ def latents(n: int, axes: int, classes: int, cues: int, rho: float, random: torc
 
 
 def bounds(n: int, axes: int, classes: int, cues: int, rho: float, seed: int) -> tuple[float, float, float]:
-    """Lower and upper bound of the best axis's lift, lower bound of its distance to the next."""
+    """Compute the lower and the upper bound of the lift of the best axis, and the lower bound of its lead."""
     random = torch.Generator().manual_seed(seed)
     held_out = n * classes // 2
     while True:
@@ -61,7 +64,7 @@ def bounds(n: int, axes: int, classes: int, cues: int, rho: float, seed: int) ->
 
 
 def sweep(n: int, cues: int, rho: float) -> Tensor:
-    """The bounds of every repeat (repeat, 3), all numbers of axes and classes together."""
+    """Compute the bounds of every repeat, shape (repeat, 3), for all numbers of axes and classes together."""
     cases = itertools.product(AXES, CLASSES, range(REPEATS))
     return torch.tensor([bounds(n, axes, classes, cues, rho, seed) for axes, classes, seed in cases])
 

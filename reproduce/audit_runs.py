@@ -1,6 +1,6 @@
-"""Audits of generated shortcuts, of several seeds, as a record: `python reproduce/audit_runs.py color_mnist | sites`.
+"""Audit data with a generated shortcut on several seeds: `python reproduce/audit_runs.py color_mnist | sites`.
 
-Finished runs are kept, stopped ones continue. Writes reproduce/records/audit_NAME.json.
+Finished runs are kept, and stopped runs continue. The record is reproduce/records/audit_NAME.json.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from sitar.analysis.audit.audit import audit_run
 from sitar.training.run import train
 
-RHO = {"color_mnist": 0.9, "sites": 0.98}  # at 0.5, the last run of each, there is no shortcut
+RHO = {"color_mnist": 0.9, "sites": 0.98}  # the last run of each has rho = 0.5: no shortcut
 SEEDS = range(5)
 
 

@@ -1,9 +1,12 @@
 """Draw a figure of the paper into docs/figures: `python reproduce/figures.py NAME`, or `all` that have a record.
 
-A figure with numbers is described in the table that holds its runs (`figure`, see reporting/sweeps.py) and drawn from
-its record; `--runs DIR` takes the run folders below DIR instead, as far as they are finished. Pictures are drawn from
-what `sitar explain RUN` leaves in run folders: `traversals RUN...` and `gradcam RUN...`. Each time docs/figures.md is
-written too.
+There are two kinds of figures:
+
+- A figure with numbers is described in the table that holds its runs (`figure`, see reporting/figures/sweeps.py). It is
+  drawn from the record of that table. `--runs DIR` draws it from the finished run folders below DIR instead.
+- A picture is drawn from what `sitar explain RUN` leaves in run folders: `traversals RUN...` and `gradcam RUN...`.
+
+Each call also writes docs/figures.md.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ single seeds. Bands go from the lowest seed to the highest. The numbers come fro
 
 
 class Picture(NamedTuple):
-    """A figure of images, drawn from runs of these presets that were explained."""
+    """Describes a figure of images, which is drawn from runs that `sitar explain` has explained."""
 
     title: str
     shows: str
@@ -62,13 +65,13 @@ PICTURES = {
 
 
 def figures() -> dict[str, str]:
-    """The figures with numbers, each with the table that it is drawn from."""
+    """List the figures with numbers, each with the table that it is drawn from."""
     tables = [path.stem for path in sorted(run.HERE.glob("*.yaml"))]
     return {about["name"]: name for name in tables if (about := run.load_table(name).get("figure"))}
 
 
 def draw(name: str, runs: Path | None = None) -> Figure:
-    """A figure with numbers, from its table's record or from run folders."""
+    """Draw a figure with numbers, from the record of its table or from run folders."""
     source = figures()[name]
     table = run.load_table(source)
     about = table["figure"]
@@ -81,7 +84,7 @@ def draw(name: str, runs: Path | None = None) -> Figure:
 
 
 def finished(table: dict[str, Any], runs: Path) -> dict[str, Any]:
-    """What the record would hold of the runs that are finished; how many are not is said."""
+    """Describe the finished runs as a record would hold them, and print how many runs are not finished."""
     todo = run.jobs(table)
     done = [job for job in todo if RunFolder(runs / job["folder"]).is_done]
     if len(done) < len(todo):
@@ -90,7 +93,7 @@ def finished(table: dict[str, Any], runs: Path) -> dict[str, Any]:
 
 
 def levels(about: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """For each split what its lines are compared with."""
+    """Find the levels with which the lines of each split are compared."""
     found: dict[str, dict[str, float]] = {split: {} for split in about["splits"].values()}
     for name, level in about.get("levels", {}).items():
         if isinstance(level, dict):
@@ -104,7 +107,7 @@ def levels(about: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def page() -> str:
-    """docs/figures.md: every figure with its command, and what is missing where there is none."""
+    """Write docs/figures.md: every figure with its command, or what is missing to draw it."""
     lines = ["# Figures", "", INTRODUCTION, ""]
     for name, source in figures().items():
         table = run.load_table(source)

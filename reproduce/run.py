@@ -1,15 +1,20 @@
-"""Run, record and print a table of the paper: `python reproduce/run.py color_mnist [--workers N]`.
+"""Run, record and print one table of the paper: `python reproduce/run.py color_mnist [--workers N]`.
 
-A table is data (reproduce/NAME.yaml): rows of presets, columns of settings, seeds, and the paper's values beside them.
-Its `splits` say what is shown: SPLIT[.METRIC][@SELECTION], the average of the selected epoch unless it says otherwise.
-A row may have seeds of its own, or be taken from the record of another table (`from: [NAME, row]`).
-With `curves: [SPLIT, ...]` the record keeps their averages after every epoch; `train.evaluate` must name these splits.
-What a `figure` says is read by figures.py. With `explain: true` each run is explained as by `sitar explain`, and a
-column may show the share of Grad-CAM's mass in a box, `gradcam.mass_in_box`.
-Runs that are finished are kept, stopped ones continue. The record (reproduce/records/NAME.json) is what the table
-(docs/results/NAME.md) is made of, so that it can be made again without a GPU: `--table` does only that.
-`--rows` makes some rows again and leaves the rest of the record as it is; each run says by which commit it was made.
-Where your files are is said with `--set`, such as `--set data.root=DIR`, and is not part of the record.
+The file reproduce/NAME.yaml describes the table: rows of presets, columns of settings, seeds, and the paper's values.
+
+- `splits` says what a column shows: SPLIT[.METRIC][@SELECTION]. Without a metric it is the average, and without a
+  selection it is the epoch that the run selects.
+- A row may have its own `seeds`. A row may also come from the record of another table (`from: [NAME, row]`).
+- With `curves: [SPLIT, ...]` the record keeps the averages of these splits after every epoch. `train.evaluate` must
+  name the splits.
+- `figure` is read by figures.py.
+- With `explain: true` every run is explained, as `sitar explain` does. A column may then show the share of the Grad-CAM
+  mass that lies in a box (`gradcam.mass_in_box`).
+
+Finished runs are kept, and stopped runs continue. The record reproduce/records/NAME.json holds what the runs measured.
+The page docs/results/NAME.md is made from the record alone. `--table` makes only the page and needs no GPU.
+`--rows` runs some rows again and keeps the rest of the record. Each run in the record names the commit that made it.
+`--set` says where your files are, for example `--set data.root=DIR`. It is not part of the record.
 """
 
 from __future__ import annotations
@@ -31,6 +36,10 @@ from sitar.reporting.tables import UPPER_BOUND, UPPER_BOUND_NOTE
 
 HERE = Path(__file__).parent
 ENVIRONMENT = ("commit", "python", "versions", "device", "data_checksum")
+ABBREVIATIONS = {
+    "ID": "[ID](../glossary.md#id-and-ood) means in distribution.",
+    "OOD": "[OOD](../glossary.md#id-and-ood) means out of distribution.",
+}
 
 
 def load_table(name: str) -> dict[str, Any]:
@@ -48,7 +57,7 @@ def load_record(name: str) -> dict[str, Any]:
 
 
 def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every run of a table; `folder` is its place below the output folder."""
+    """List every run of a table. `folder` is the place of the run below the output folder."""
     return [
         {
             "row": row,
@@ -70,7 +79,7 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
-    """One run, in a process of its own."""
+    """Do one run, in its own process."""
     import torch
 
     import sitar
@@ -91,9 +100,9 @@ def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
 
 
 def run_all(todo: list[dict[str, Any]], out: Path, device: str, workers: int, files: list[str]) -> None:
-    """Runs of a table, `workers` at a time, seed after seed; what fails is named at the end."""
+    """Do the runs of a table, `workers` at a time, seed after seed. The runs that fail are named at the end."""
     failed = []
-    todo = sorted(todo, key=lambda job: job["seed"])  # what is stopped halfway has every row, with fewer seeds
+    todo = sorted(todo, key=lambda job: job["seed"])  # if it is stopped halfway, every row has some seeds
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # CUDA cannot start after a fork
         futures = {pool.submit(work, job, out, device, files): job for job in todo}
         for done, future in enumerate(as_completed(futures), 1):
@@ -105,7 +114,7 @@ def run_all(todo: list[dict[str, Any]], out: Path, device: str, workers: int, fi
 
 
 def collect(name: str, out: Path, todo: list[dict[str, Any]]) -> None:
-    """The record: what the run folders say, as far as a table needs it. Rows that were not made now stay."""
+    """Write the record: the part of the run folders that a table needs. Rows that were not run now stay."""
     made = [describe(job, out / job["folder"]) for job in todo]
     rows = {run["row"] for run in made}
     kept = [run for run in load_record(name)["runs"] if run["row"] not in rows] if record_path(name).exists() else []
@@ -117,7 +126,7 @@ def collect(name: str, out: Path, todo: list[dict[str, Any]]) -> None:
 
 
 def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """One run as the record holds it."""
+    """Describe one run as the record holds it."""
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     run: dict[str, Any] = {key: job[key] for key in ("row", "column", "preset", "overrides", "seed")}
@@ -149,9 +158,9 @@ def _intervals(metrics: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def _selections(result: dict[str, Any], lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """What each criterion would have chosen among the epochs of the last phase, as far as test splits were watched.
+    """Say which epoch of the last phase each criterion would have chosen, for the test splits that were evaluated.
 
-    Empty where the run's own criterion does not lead to its result: a fit came after the epochs.
+    The answer is empty if the run's own criterion does not lead to its result, because a fit came after the epochs.
     """
     epochs = [line for line in lines if line["phase"] == lines[-1]["phase"] and "val" in line]
     watched = [split for split in result["splits"] if split in lines[-1] and split != "val"]
@@ -174,7 +183,7 @@ def _selections(result: dict[str, Any], lines: list[dict[str, Any]]) -> dict[str
 
 
 def _curves(splits: list[str], lines: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]:
-    """The splits' averages after each epoch of the last phase in which they were watched."""
+    """Collect the averages of the splits after each epoch of the last phase that evaluated them."""
     watched = [line for line in lines if all(split in line for split in splits)]
     if not watched:
         sys.exit(f"{folder} has no curves of {', '.join(splits)}: its train.evaluate does not name them.")
@@ -188,7 +197,7 @@ def _short(value: Any) -> Any:
 
 
 def value_of(run: dict[str, Any], what: str) -> float:
-    """What a column shows of a run, in percent: SPLIT[.METRIC][@SELECTION]."""
+    """Read what a column shows of a run, in percent: SPLIT[.METRIC][@SELECTION]."""
     split, metric, selection = re.fullmatch(r"(\w+)(?:\.(\w+))?(?:@(\w+))?", what).groups()  # type: ignore[union-attr]
     found = run["splits"][split]
     if selection is not None:
@@ -197,7 +206,7 @@ def value_of(run: dict[str, Any], what: str) -> float:
 
 
 def runs_of(row: str, table: dict[str, Any], record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs of a row: from this table's record, or from another's where the row says so."""
+    """Find the runs of a row, in the record of this table or in the record that the row names."""
     what = table["rows"][row]
     if "from" not in what:
         return [run for run in record["runs"] if run["row"] == row]
@@ -207,7 +216,7 @@ def runs_of(row: str, table: dict[str, Any], record: dict[str, Any]) -> list[dic
 
 
 def render(name: str) -> str:
-    """The table as Markdown, from the record alone."""
+    """Write the table as Markdown, from the record alone."""
     table, record = load_table(name), load_record(name)
     columns, splits = list(table["columns"]), table["splits"]
     head = [f"{column}, {label}" for column in columns for label in splits]
@@ -237,31 +246,34 @@ def render(name: str) -> str:
     where = "; ".join(
         dict.fromkeys(f"{e['device']}, torch {e['versions']['torch']}, commit {str(e['commit'])[:12]}" for e in made)
     )
-    single = " (one seed where there is no ±)" if any("seeds" in what for what in table["rows"].values()) else ""
+    single = " A cell without ± has one seed." if any("seeds" in what for what in table["rows"].values()) else ""
     swept = dict.fromkeys(s.partition("=")[0] for settings in table["columns"].values() for s in settings)
     swept = [key for key in swept if key.startswith("method.")]
-    settings = f"columns differ in {', '.join(swept)}" if swept else "one setting for all columns"
+    settings = f"The columns differ in {', '.join(swept)}." if swept else "All columns have the same method settings."
+    words = "".join(f" {meaning}" for label, meaning in ABBREVIATIONS.items() if label in splits)
     note = f" {UPPER_BOUND_NOTE}" if marked else ""
-    note += f" Not yet run: {', '.join(missing)}." if missing else ""
+    note += f" These rows have not been run yet: {_quoted(missing)}." if missing else ""
     fitted = [row for row in table["rows"] if any("selections" not in run for run in runs_of(row, table, record))]
     if fitted and any("@" in split for split in splits.values()):
-        note += f" No epoch is chosen for {', '.join(fitted)}: the run's end stands everywhere."
+        note += f" No epoch is chosen in these rows, so all columns show the end of the run: {_quoted(fitted)}."
     if borrowed:
         others = sorted({what["from"][0] for what in table["rows"].values() if "from" in what})
-        rows = ", ".join(row for row, what in table["rows"].items() if "from" in what)
-        note += f" From the record of {', '.join(f'[{other}]({other}.md)' for other in others)}: {rows}."
+        rows = _quoted([row for row, what in table["rows"].items() if "from" in what])
+        links = ", ".join(f"[{other}]({other}.md)" for other in others)
+        note += f" These rows come from the record of {links}: {rows}."
     return "\n".join(
         [
             f"# {table['title']}",
             "",
-            (
-                f"Mean ± standard deviation over seeds {seeds}{single}; {table['epoch']}; {settings}. "
-                f"Made by `python reproduce/run.py {name}` from `reproduce/records/{name}.json` ({where}).{note}"
-            ),
+            f"Each cell is the mean ± the standard deviation over the seeds {seeds}.{single} {table['epoch']}",
+            f"{settings}{words}",
+            "",
+            f"`python reproduce/run.py {name}` makes this page from `reproduce/records/{name}.json`.",
+            f"The runs were made with: {where}.{note}",
             "",
             *lines,
             "",
-            "The lowest of the seeds:",
+            "The next table shows the lowest value over the seeds.",
             "",
             *lines[:2],
             *worst,
@@ -273,6 +285,11 @@ def render(name: str) -> str:
     )
 
 
+def _quoted(rows: list[str]) -> str:
+    """Quote the names of rows, because some of them hold a comma."""
+    return ", ".join(f'"{row}"' for row in rows)
+
+
 def _mean_and_deviation(values: list[float]) -> str:
     return f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
 
@@ -280,7 +297,7 @@ def _mean_and_deviation(values: list[float]) -> str:
 def _by_seed(
     table: dict[str, Any], rows: dict[str, list[dict[str, Any]]], cell: Callable[[dict[str, Any]], str]
 ) -> list[str]:
-    """A table with a line a seed."""
+    """Write a table with one line for each seed."""
     lines = [f"| | seed | {' | '.join(table['columns'])} |", "|---|---|" + "---|" * len(table["columns"])]
     for row, runs in rows.items():
         for seed in sorted({run["seed"] for run in runs}):
@@ -290,7 +307,7 @@ def _by_seed(
 
 
 def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
-    """Each seed's last split with its two largest shortcut scores: two high ones are a split shortcut."""
+    """Show the last column of the table for each seed, with the two largest shortcut scores of the seed."""
     scored = {row: [run for run in runs_of(row, table, record) if "shortcut_score" in run] for row in table["rows"]}
     if not any(scored.values()):
         return []
@@ -301,15 +318,16 @@ def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
         return f"{value_of(run, split):.1f} ({first:.2f}, {second:.2f})"
 
     return [
-        f"Seed by seed, {label}, in brackets the two largest shortcut scores of the last epoch. Two high",
-        "scores mean that training has spread the shortcut over two axes.",
+        f'The next table shows the column "{label}" for every seed. The brackets hold the two largest',
+        "[shortcut scores](../glossary.md#shortcut-score) of the last epoch. Two high scores mean that training has",
+        "spread the [shortcut](../glossary.md#shortcut) over two [axes](../glossary.md#axis).",
         "",
         *_by_seed(table, scored, cell),
     ]
 
 
 def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
-    """Each seed's bootstrap interval of what the table's `intervals` names."""
+    """Show the bootstrap interval of each seed, for the metric that `intervals` names."""
     if "intervals" not in table:
         return []
     split, metric = table["intervals"].split(".")
@@ -319,8 +337,8 @@ def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
         return f"{100 * run['splits'][split][metric]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
     return [
-        f"Seed by seed, {metric.replace('_', ' ')} of {split} with its bootstrap interval of 95 %, in the epoch that",
-        "the run selects:",
+        f"The next table shows the {metric.replace('_', ' ')} of the split `{split}` for every seed.",
+        "Each value is taken in the epoch that the run selects. The brackets hold the 95 % bootstrap interval.",
         "",
         *_by_seed(table, {row: runs_of(row, table, record) for row in table["rows"]}, cell),
     ]
@@ -329,12 +347,12 @@ def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("name", help="a table: the name of a .yaml file beside this one")
-    parser.add_argument("--workers", type=int, default=1, help="processes that run side by side")
+    parser.add_argument("--workers", type=int, default=1, help="number of processes that run at the same time")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/reproduce/NAME)")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--set", dest="files", action="append", default=[], help="for all runs: where files are")
+    parser.add_argument("--set", dest="files", action="append", default=[], help="for all runs: where the files are")
     parser.add_argument("--rows", nargs="+", help="only these rows (default: all)")
-    parser.add_argument("--table", action="store_true", help="only make the table again from the record")
+    parser.add_argument("--table", action="store_true", help="only make the page again from the record")
     options = parser.parse_args()
     out = options.out or Path("runs", "reproduce", options.name)
     if not options.table:

@@ -1,4 +1,4 @@
-"""The picture of docs/sites.md: the same digits as every site would have taken them."""
+"""Draw the picture of docs/sites.md: the same digits in the style of every site."""
 
 from __future__ import annotations
 
