@@ -158,14 +158,18 @@ class NetworkMethod(WeightedMethod):
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Batch normalisation by its running statistics, which stay as they are: what a penalty differentiates is then
-        a function of one sample at a time."""
+        """Let batch normalisation use its running statistics and leave them as they are.
+
+        What a penalty differentiates is then a function of one sample at a time.
+        """
         norms = [m for m in self.modules() if isinstance(m, BatchNorm) and m.training]
         for norm in norms:
             norm.training = False
-        yield
-        for norm in norms:
-            norm.training = True
+        try:
+            yield
+        finally:
+            for norm in norms:
+                norm.training = True
 
 
 def balanced_weights(task: Task) -> Tensor:
