@@ -31,7 +31,7 @@ EVALUATION_VALUES = 2**25  # of inputs that are evaluated at a time: large image
 
 def needs_groups(config: RunConfig) -> bool:
     """Whether the method that `config` names is given group labels of the training samples."""
-    return METHODS.get(config.method.name).needs_groups  # type: ignore[attr-defined]
+    return METHODS.get(config.method.name).needs_groups
 
 
 def data_for(config: RunConfig, data: Data) -> Data:
@@ -41,6 +41,6 @@ def data_for(config: RunConfig, data: Data) -> Data:
 
 def build_method(config: RunConfig, task: Task) -> Method:
     """The method that `config` names, freshly initialised from the current random state."""
-    method: Method = METHODS.get(config.method.name)(config.method, complete(config.model, task), task)  # type: ignore[attr-defined]
+    method: Method = METHODS.get(config.method.name)(config.method, complete(config.model, task), task)
     method.evaluation_batch = max(1, min(method.evaluation_batch, EVALUATION_VALUES // math.prod(task.shape)))
     return method

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task
 from sitar.errors import ConfigError
 from sitar.models import (
@@ -91,7 +91,7 @@ class Bottleneck:
 class Method(nn.Module):
     """Base of all methods. Everything that training changes is a parameter or a buffer: the state dict is complete."""
 
-    Config: ClassVar[type[Config]]
+    Config: ClassVar[type[NamedConfig]]
     needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
     vae_learns: ClassVar[Literal["with labels", "without labels"] | None] = None  # where it has a `vae`, and how
     evaluation_batch: int = 2048  # inputs that `logits` is given at a time
@@ -113,7 +113,7 @@ class Method(nn.Module):
         return None
 
 
-class WeightedConfig(Config):
+class WeightedConfig(NamedConfig):
     """Of a method that minimises a cross-entropy."""
 
     class_weight: Literal["balanced"] | None = Field(
