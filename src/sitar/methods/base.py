@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,22 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task
-from sitar.errors import ConfigError
-from sitar.models import (
-    VAE,
-    Classifier,
-    ConvDecoder,
-    ConvEncoder,
-    FeatureDecoder,
-    FeatureEncoder,
-    Network,
-    PretrainedEncoder,
-    Standardise,
-    encoder_features,
-)
+from sitar.models import VAE, Network
+from sitar.models.build import build_network
 
 Loss = Callable[[Any], dict[str, Tensor]]  # of a TrainBatch, or of a GroupBatch where the method needs groups
-PIXEL_AXES = 10  # latent axes in pixel space, where no number is given
 OPTIMISER_SETTINGS = {"optimiser", "learning_rate", "weight_decay", "momentum", "schedule", "warmup_epochs"}
 
 
@@ -181,58 +168,3 @@ def balanced_weights(task: Task) -> Tensor:
 def equal_sampling(group: Tensor) -> Tensor:
     """Weights with which a draw takes each group that has samples with the same probability."""
     return 1.0 / torch.bincount(group)[group].double()
-
-
-def complete(model: ModelConfig, task: Task) -> ModelConfig:
-    """With the number of latent axes where it is left open: a quarter of the features (the paper's rule), or ten."""
-    if model.latent_dim is not None:
-        return model
-    if len(task.shape) == 1:
-        features = task.shape[0]
-    elif model.encoder is not None:
-        features = encoder_features(model.encoder, task.shape)
-    else:
-        return model.model_copy(update={"latent_dim": PIXEL_AXES})
-    return model.model_copy(update={"latent_dim": max(2, features // 4)})
-
-
-def build_backbone(model: ModelConfig, task: Task) -> tuple[nn.Module | None, tuple[int, ...]]:
-    """What stands in front of the encoder, and the shape of what comes out of it.
-
-    A pretrained encoder that is trained with the rest; for features what brings them to one scale; else nothing.
-    """
-    if task.features is not None:
-        return Standardise(*task.features), task.shape
-    if model.encoder is None:
-        return None, task.shape
-    backbone = PretrainedEncoder(model.encoder, task.shape, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
-    return backbone, (backbone.out_features,)
-
-
-def build_encoder(model: ModelConfig, shape: tuple[int, ...]) -> ConvEncoder | FeatureEncoder:
-    """The encoder that every method shares."""
-    if len(shape) == 1:
-        return FeatureEncoder(shape[0])
-    try:
-        return ConvEncoder(shape, model.channels)
-    except ValueError as error:
-        raise ConfigError(f"model.channels: {error}. Use fewer, or null to derive them from the image.") from error
-
-
-def build_vae(model: ModelConfig, task: Task) -> VAE:
-    backbone, shape = build_backbone(model, task)
-    encoder, latent_dim = build_encoder(model, shape), model.axes
-    features = isinstance(encoder, FeatureEncoder)
-    decoder = FeatureDecoder(latent_dim, encoder) if features else ConvDecoder(latent_dim, encoder)
-    live = model.recon_target == "live"
-    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape), live_target=live)
-
-
-def build_classifier(model: ModelConfig, task: Task) -> Classifier:
-    return Classifier(model.axes, task.num_classes, model.hidden, model.activation)
-
-
-def build_network(model: ModelConfig, task: Task) -> Network:
-    """The encoder and classifier of SITAR without decoder and noise: what baselines train."""
-    backbone, shape = build_backbone(model, task)
-    return Network(build_encoder(model, shape), model.axes, build_classifier(model, task), backbone)

@@ -16,7 +16,8 @@ from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import gaussian_kl, reconstruction, reparameterise
-from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase, build_vae
+from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase
+from sitar.models.build import build_vae
 from sitar.registry import METHODS
 
 
