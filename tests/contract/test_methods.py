@@ -50,7 +50,6 @@ SITAR_VARIANTS = [
     *SITAR_NOISES,
     {"noise": "swap"},
     {"noise": "swap", "class_weight": "balanced"},
-    {"beta_start": 0.0, "beta_anneal_epochs": 2},
     {"alpha": 0.0, "lambda": 0.0},
     {"vae": "tc"},
     {"vae": "factor"},
@@ -349,15 +348,6 @@ def test_loss_leaves_its_batch_alone(name: str, tiny_data: Data) -> None:
         before = tuple(tensor.clone() for tensor in parts(batch))
         module.objective.loss(batch)["loss"].backward()
         assert all(map(torch.equal, before, parts(batch)))
-
-
-def test_beta_annealing_reaches_its_value(tiny_data: Data) -> None:
-    method = fresh(settings("sitar", beta=3.0, beta_start=1.0, beta_anneal_epochs=4), tiny_data)
-    seen = []
-    for epoch in range(7):
-        method.begin_epoch(epoch)
-        seen.append(float(method.state_dict()["beta"]))
-    assert seen == [1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize("cls", [TrainBatch, TrainSplit, Task])

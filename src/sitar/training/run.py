@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sitar.config import RunConfig, load_config
+from sitar.config import RunConfig, load_config, run_config
 from sitar.data import Data, load_data
 from sitar.devices import resolve_device
 from sitar.errors import ConfigError, RunError
@@ -150,7 +150,7 @@ def _finish(
 
 
 def _check_same(config: RunConfig, folder: RunFolder) -> None:
-    different = list(differences(config.to_dict(), folder.read_config()))
+    different = list(differences(config.to_dict(), run_config(folder.read_config()).to_dict()))
     if different:
         raise RunError(
             f"{str(folder.path)!r} holds a run with other settings, so it cannot be resumed with these. Choose another "
