@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -34,6 +34,7 @@ from helpers.runs import (
 from sitar.config import RunConfig, load_config, preset_names, preset_text
 from sitar.data.types import Data, GroupBatch, Task, TrainBatch, TrainGroups, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
+from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
 from sitar.methods import Method, data_for
 from sitar.methods.base import Objective
 from sitar.registry import METHODS
@@ -43,17 +44,18 @@ ROOT = Path(__file__).parents[2]
 NAMES = METHODS.names()
 SITAR_NOISES = [
     {"noise": noise, "noise_distribution": distribution}
-    for noise in ("axis", "direction", "isotropic")
-    for distribution in ("gaussian", "rademacher", "uniform")
+    for noise, kind in NOISES.items()
+    if kind.has_distribution
+    for distribution in get_args(Distribution)
 ]
 SITAR_VARIANTS = [
     *SITAR_NOISES,
-    {"noise": "swap"},
+    *({"noise": noise} for noise, kind in NOISES.items() if not kind.has_distribution),
     {"noise": "swap", "class_weight": "balanced"},
     {"alpha": 0.0, "lambda": 0.0},
     {"vae": "tc"},
     {"vae": "factor"},
-    *({"objective": "analytic", "noise": noise} for noise in ("axis", "direction", "isotropic")),
+    *({"objective": "analytic", "noise": noise} for noise in WITH_ROWS),
     {"objective": "analytic", "class_weight": "balanced"},
 ]
 VARIANTS = [

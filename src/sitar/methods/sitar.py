@@ -6,13 +6,13 @@ Departures: see docs/methods/sitar.md. `noise: axis` with Gaussian noise is the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from sitar.config import ModelConfig
+from sitar.config import ModelConfig, one_of
 from sitar.data.types import Task, TrainBatch
 from sitar.functional.correlation import label_correlation, shortcut_score
 from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
@@ -25,7 +25,7 @@ from sitar.functional.losses import (
     reparameterise,
     weighted_mean,
 )
-from sitar.functional.noise import Distribution, Noise, axis_noise, direction_noise, noise_rows, swap_noise
+from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
 from sitar.methods.base import (
     Bottleneck,
     GradientPhase,
@@ -56,10 +56,8 @@ class SITARConfig(WeightedConfig):
         "that they do not drown the classifier's in a pretrained encoder",
     )
     lambda_: float = Field(default=10.0, ge=0, alias="lambda", description="weight of the consistency term")
-    noise: Noise = Field(
-        default="axis",
-        description="axis: the paper; direction: along the correlated direction; swap: exchange that component with "
-        "another sample's; isotropic: v = 1",
+    noise: Annotated[str, one_of(lambda: NOISES)] = Field(
+        default="axis", description="; ".join(f"{noise.name}: {noise.about}" for noise in NOISES.values())
     )
     noise_distribution: Distribution = Field(default="gaussian", description="not used by swap and analytic")
     objective: Literal["sampled", "analytic"] = Field(
@@ -70,12 +68,13 @@ class SITARConfig(WeightedConfig):
 
     @model_validator(mode="after")
     def _known_distribution(self) -> SITARConfig:
-        if self.noise == "swap" and self.noise_distribution != "gaussian":
-            raise ValueError("swap draws no noise: leave noise_distribution out, or use another noise")
-        if self.noise == "swap" and self.objective == "analytic":
+        noise = NOISES[self.noise]
+        if not noise.has_distribution and self.noise_distribution != "gaussian":
+            raise ValueError(f"{self.noise} draws no noise: leave noise_distribution out, or use another noise")
+        if noise.no_rows is not None and self.objective == "analytic":
             raise ValueError(
-                "analytic needs noise of mean 0 (Theorem 1), and swap pulls each sample towards the others: use "
-                "noise=axis, direction or isotropic, or objective=sampled"
+                f"analytic needs noise of mean 0 (Theorem 1), and {noise.no_rows}: use noise="
+                f"{', '.join(WITH_ROWS[:-1])} or {WITH_ROWS[-1]}, or objective=sampled"
             )
         if self.objective == "analytic" and self.noise_distribution != "gaussian":
             raise ValueError(
@@ -96,6 +95,7 @@ class SITAR(WeightedMethod):
         super().__init__(config, task)
         self.num_classes = task.num_classes
         self.num_train = task.num_train
+        self.noise = NOISES[config.noise]
         self.vae = build_vae(model, task)
         self.vae_size = self.vae.num_inputs if config.vae_scale == "mean" else 1
         self.classifier = build_classifier(model, task)
@@ -132,7 +132,7 @@ class SITAR(WeightedMethod):
         """Lines 11 and 12."""
         if self.config.objective == "analytic":
             return self.expected_classification(z, y, correlation)
-        shaken = z + self.config.alpha * self.noise(z, correlation)
+        shaken = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
         logits, shaken_logits = self.classifier(z), self.classifier(shaken)
         robust = cross_entropy(shaken_logits, y, self.class_weight)
         return {"cross_entropy": robust, "consistency": consistency(logits, shaken_logits)}
@@ -140,7 +140,7 @@ class SITAR(WeightedMethod):
     def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
         """The same in expectation over the noise, to second order (Theorem 1); `curvature` is part of the first."""
         with torch.autocast(z.device.type, enabled=False):  # second derivatives need float32 under mixed precision too
-            expansion = expand(self.classifier, z.float(), y, noise_rows(self.config.noise, correlation))
+            expansion = expand(self.classifier, z.float(), y, self.noise.rows(correlation))
         robust, change = expansion.at(self.config.alpha)
         weight = self.sample_weight(y)
         return {
@@ -168,19 +168,6 @@ class SITAR(WeightedMethod):
         z = reparameterise(*self.vae.encode(batch.x)).detach()
         loss = discrimination(self.discriminator(z), self.discriminator(permute_axes(z)))
         return {"loss": loss, "discriminator": loss}
-
-    def noise(self, z: Tensor, correlation: Tensor) -> Tensor:
-        """The perturbation of line 11, before the factor alpha."""
-        distribution = self.config.noise_distribution
-        match self.config.noise:
-            case "axis":
-                return axis_noise(z, shortcut_score(correlation), distribution)
-            case "direction":
-                return direction_noise(z, correlation, distribution)
-            case "swap":
-                return swap_noise(z, correlation)
-            case "isotropic":
-                return axis_noise(z, torch.ones_like(correlation[0]), distribution)
 
     def logits(self, x: Tensor) -> Tensor:
         """f(mu): the posterior mean, no noise."""

@@ -15,7 +15,7 @@ from sitar.data import Task
 from sitar.errors import ConfigError
 from sitar.functional.cubature import Rule, draws, grid
 from sitar.functional.expansion import Expansion, exact, expand, fitted_order, local_orders
-from sitar.functional.noise import axis_noise, direction_noise, noise_rows
+from sitar.functional.noise import NOISES, WITH_ROWS, axis_noise, direction_noise
 from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.models.classifier import Classifier
 
@@ -237,14 +237,14 @@ def test_rows_have_the_covariance_of_the_noise(contrasts: int) -> None:
         "isotropic": axis_noise(z, torch.ones(3)),
     }
     for name, noise in noises.items():
-        A = noise_rows(name, correlation)
+        A = NOISES[name].rows(correlation)
         torch.testing.assert_close(A.T @ A, torch.cov(noise.T), rtol=0, atol=0.015)
     with pytest.raises(ValueError, match="swap"):
-        noise_rows("swap", correlation)
+        NOISES["swap"].rows(correlation)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("noise", ["axis", "direction", "isotropic"])
+@pytest.mark.parametrize("noise", WITH_ROWS)
 def test_analytic_training_is_sampled_training_in_the_mean(noise: str, weighted: bool) -> None:
     """Terms and gradients of the classifier, at a noise so small that the theorem is close."""
     torch.manual_seed(0)
