@@ -1,6 +1,7 @@
-"""SITAR: a joint beta-VAE and classifier that is shaken along the latent axes which track the label (Algorithm 1).
+"""SITAR trains a beta-VAE and a classifier together, and perturbs the latent axes that track the label (Algorithm 1).
 
-Departures: see docs/methods/sitar.md. `noise: axis` with Gaussian noise is the paper; alpha = lambda = 0 the control.
+`noise: axis` with Gaussian noise is the paper. alpha = lambda = 0 is the control.
+Departures: docs/methods/sitar.md lists them.
 """
 
 from __future__ import annotations
@@ -132,10 +133,10 @@ class SITAR(WeightedMethod):
         """Lines 11 and 12."""
         if self.config.objective == "analytic":
             return self.expected_classification(z, y, correlation)
-        shaken = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
-        logits, shaken_logits = self.classifier(z), self.classifier(shaken)
-        robust = cross_entropy(shaken_logits, y, self.class_weight)
-        return {"cross_entropy": robust, "consistency": consistency(logits, shaken_logits)}
+        perturbed = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
+        logits, perturbed_logits = self.classifier(z), self.classifier(perturbed)
+        robust = cross_entropy(perturbed_logits, y, self.class_weight)
+        return {"cross_entropy": robust, "consistency": consistency(logits, perturbed_logits)}
 
     def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
         """The same in expectation over the noise, to second order (Theorem 1); `curvature` is part of the first."""

@@ -152,9 +152,9 @@ def test_exact_is_the_mean_over_draws() -> None:
     f, z, y = case(3)
     A, alpha = ROWS["axis"], 0.8
     e = np.random.default_rng(0).normal(size=(40_000, 3)) @ A.numpy() * alpha
-    shaken = in_numpy(f)(z.numpy()[:, None] + e)
-    losses = special.logsumexp(shaken, 2) - np.take_along_axis(shaken, y.numpy()[:, None, None], 2)[..., 0]
-    changes = ((shaken - in_numpy(f)(z.numpy())[:, None]) ** 2).sum(2)
+    perturbed = in_numpy(f)(z.numpy()[:, None] + e)
+    losses = special.logsumexp(perturbed, 2) - np.take_along_axis(perturbed, y.numpy()[:, None, None], 2)[..., 0]
+    changes = ((perturbed - in_numpy(f)(z.numpy())[:, None]) ** 2).sum(2)
     ours = exact(f, z, y, A, alpha, grid("gaussian", 3))
     for mine, theirs in ((ours.cross_entropy, losses), (ours.consistency, changes)):
         error = theirs.std(1) / math.sqrt(theirs.shape[1])
