@@ -23,9 +23,10 @@ from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.selection import check_selection
 from sitar.methods import build_method, data_for, needs_groups
 from sitar.models.weights import save_weights
+from sitar.plugins import imported_files
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
 from sitar.training.checkpoint import load_state
-from sitar.training.environment import describe_environment
+from sitar.training.environment import describe_environment, describe_plugins
 from sitar.training.loop import Loop
 from sitar.training.progress import ProgressReport
 from sitar.training.seeding import INIT, seed_everything
@@ -106,7 +107,8 @@ def train_config(
 def command(config: RunConfig, overrides: Iterable[str]) -> str:
     """What makes this run again."""
     settings = [word for setting in overrides for word in ("--set", setting)]
-    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings])
+    imports = [word for file in imported_files() for word in ("--import", file)]
+    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
 
 
 def _check_inputs(config: RunConfig, data: Data) -> None:
@@ -160,7 +162,8 @@ def _check_same(config: RunConfig, folder: RunFolder) -> None:
 
 def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device: torch.device, command: str) -> None:
     """Who ran this where; a resumed run keeps its first entry and adds one a resume."""
-    now = {**describe_environment(device), "command": command, "seed": config.seed, "data_checksum": data.checksum}
+    now = {**describe_environment(device), **describe_plugins(config)}
+    now |= {"command": command, "seed": config.seed, "data_checksum": data.checksum}
     if folder.environment_file.exists():
         first = _read_environment(folder)
         if first["data_checksum"] != data.checksum:
