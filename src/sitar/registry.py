@@ -62,7 +62,8 @@ class Registry:
 
     def names(self) -> list[str]:
         """List all names. No plug-in is imported for this."""
-        return sorted({*self._classes, *self._find()})
+        plugins = self._find()
+        return sorted({*self._classes, *plugins})
 
     def get(self, name: str) -> Any:
         """Return the class of this name. A plug-in is imported now, and one that fails is named in the error."""

@@ -153,6 +153,12 @@ def test_who_registers_first_cannot_take_one_of_our_names() -> None:
     assert f"ValueError: method 'erm' is registered twice: {owners}" in done.stderr
 
 
+def test_the_first_look_at_names_sees_ours() -> None:
+    code = "from sitar.registry import METHODS, DATASETS\nprint(*METHODS.names(), *DATASETS.names())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert {"erm", "color_mnist"} <= set(done.stdout.split())
+
+
 def test_an_unknown_name_says_how_others_come_in() -> None:
     with pytest.raises(
         ConfigError, match=r"Unknown toy 'beer'\. Known: ours\. If it comes from a file.*--import.*install"
