@@ -60,4 +60,4 @@ def command(
         typer.echo(sentence)
     if drawn:
         typer.echo("Pictures: " + "  ".join(map(str, drawn)))
-    typer.echo(f"Findings: {folder.audit / 'audit.json'}")
+    typer.echo(f"Findings: {folder.audit_file}")

@@ -15,7 +15,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 LINE_SECONDS = 15.0
 
 
-class ProgressReport:
+class ProgressBar:
     """Shows a run's epochs on standard error. `enabled=False` shows nothing."""
 
     def __init__(self, enabled: bool = True) -> None:
