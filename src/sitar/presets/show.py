@@ -22,7 +22,8 @@ def show_preset(name: str) -> str:
             fields = type(getattr(config, section)).model_fields
             names = {field.alias or name: {field.alias or name, name} for name, field in fields.items()}
             lines.append(f"{section}:")
-            lines += ["  " + _line(key, value, _origin(preset, section, names[key])) for key, value in values.items()]
+            for key in sorted(values, key=lambda key: key != "name"):  # the name first
+                lines.append("  " + _line(key, values[key], _origin(preset, section, names[key])))
     return "\n".join(lines)
 
 
