@@ -129,7 +129,7 @@ def _files() -> dict[str, _Found]:
 
     Presets of another package join the folder of the same name, so they have its base.
     """
-    files = {name: _Found(file, "sitar") for name, file in _yaml_files(resources.files(__package__)).items()}
+    files = {name: _Found(file, "sitar") for name, file in _yaml_files(resources.files("sitar.presets")).items()}
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         package = entry.dist.name if entry.dist is not None else entry.name
         try:
