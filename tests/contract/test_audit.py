@@ -16,11 +16,11 @@ from helpers import toys
 from helpers.runs import TINY_DATA, TINY_MODEL, fresh, hashes, load_data, run, settings, toy
 from sitar.analysis.audit import audit as shortcuts
 from sitar.analysis.audit.audit import audit_run, check_has_axes, examine
-from sitar.config import load_config
 from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import DataError, RunError
 from sitar.evaluation.trained_model import load
 from sitar.models import VAE
+from sitar.presets import load_config
 from sitar.registry import METHODS
 from sitar.reporting.figures.audit_figure import draw_audit
 from sitar.reporting.tables import audit_table

@@ -19,7 +19,15 @@ from sitar.registry import DATASETS, METHODS
 SOURCE = Path(sitar.__file__).parent
 ROOT = Path(__file__).parents[2]
 NAMELESS = ("training", "evaluation", "data", "reporting", "cli")
-TORCHLESS = ("sitar", "sitar.errors", "sitar.registry", "sitar.config", "sitar.run_folder", "sitar.reporting")
+TORCHLESS = (
+    "sitar",
+    "sitar.errors",
+    "sitar.registry",
+    "sitar.config",
+    "sitar.presets",
+    "sitar.run_folder",
+    "sitar.reporting",
+)
 
 
 def trees(*places: str) -> Iterator[tuple[Path, ast.Module]]:
@@ -204,7 +212,7 @@ def test_what_needs_no_torch_imports_none() -> None:
 
 def test_presets_are_read_without_torch() -> None:
     """Listing and showing presets is text; validating one asks the method's class, which needs torch."""
-    code = "import sys\nfrom sitar.config import preset_names, preset_text\n"
+    code = "import sys\nfrom sitar.presets import preset_names, preset_text\n"
     code += "print(len([preset_text(name) for name in preset_names()]) > 3, 'torch' in sys.modules)"
     assert isolated(code).split() == ["True", "False"]
 

@@ -31,11 +31,12 @@ from helpers.runs import (
     weights,
     writes,
 )
-from sitar.config import RunConfig, load_config, preset_names, preset_text
+from sitar.config import RunConfig
 from sitar.data.types import Data, GroupBatch, Task, TrainBatch, TrainGroups, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import Method, data_for
 from sitar.methods.base import Objective
+from sitar.presets import load_config, preset_names, preset_text
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
 

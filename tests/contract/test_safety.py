@@ -13,8 +13,9 @@ from torch.optim import Adam
 
 import sitar
 from helpers.runs import assert_same_tensors, run, weights
-from sitar.config import load_config, run_config
+from sitar.config import run_config
 from sitar.errors import ConfigError, DataError, RunError
+from sitar.presets import load_config
 from sitar.reporting.comparison import compare_runs, group_runs, read_runs
 from sitar.run_folder import RunFolder
 from sitar.training.optimise import restore_optimiser

@@ -27,8 +27,8 @@ def command(
     """What does this data tempt a model with? Latent axes that give the label away, without group labels."""
     from sitar.analysis.audit.audit import audit_run, check_has_axes
     from sitar.analysis.audit.target import find_target
-    from sitar.config import load_config
     from sitar.errors import ConfigError
+    from sitar.presets import load_config
     from sitar.reporting.figures.audit_figure import draw_audit
     from sitar.reporting.tables import audit_table
     from sitar.run_folder import RunFolder

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sitar.cli.output import Device, Json, Set, print_json, print_table
-from sitar.config import load_config
 from sitar.errors import SitarError
 from sitar.interpreter import module_command, module_environment
+from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 
 RUNS = {"ERM": "demo/erm", "control": "demo/control", "SITAR": "demo/sitar"}

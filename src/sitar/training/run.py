@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sitar.config import RunConfig, load_config, run_config
+from sitar.config import RunConfig, run_config
 from sitar.data import Data, load_data
 from sitar.devices import resolve_device
 from sitar.errors import ConfigError, RunError
@@ -21,6 +21,7 @@ from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.selection import check_selection
 from sitar.methods import build_method, data_for, needs_groups
 from sitar.models.weights import to_bytes
+from sitar.presets import load_config
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
 from sitar.training.checkpoint import load_state
 from sitar.training.environment import describe_environment

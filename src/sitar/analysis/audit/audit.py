@@ -12,12 +12,13 @@ from sitar.analysis.audit import scores
 from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, Verdict, judge, too_few
 from sitar.analysis.samples import check_same_data, decodes_images, no_held_out, some
 from sitar.analysis.traversal import extremes, traversal
-from sitar.config import RunConfig, preset_names, run_config
+from sitar.config import RunConfig, run_config
 from sitar.data.types import EvalSplit, in_batches
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.findings import AUDIT_VERSION
 from sitar.models import VAE
+from sitar.presets import preset_names
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
 
