@@ -25,6 +25,12 @@ class Config(BaseModel):
     refused: ClassVar[Mapping[str, str]] = {}  # keys that others of its kind have, and why it has none
 
 
+class NamedConfig(Config):
+    """Base of the settings of a data set or a method. The name says which one."""
+
+    name: Any  # a string, of which every subclass allows one: its own
+
+
 class ModelConfig(Config):
     """The networks that every method shares, so that a comparison of methods is fair."""
 
@@ -127,9 +133,9 @@ class Identity(Config):
 class RunConfig(Identity):
     """Everything that decides a run. `data` and `method` are validated by the class that their `name` names."""
 
-    data: Config
+    data: NamedConfig
     model: ModelConfig
-    method: Config
+    method: NamedConfig
     train: TrainConfig
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from sitar.config import (
     ModelConfig,
+    NamedConfig,
     TrainConfig,
     apply_overrides,
     run_config,
@@ -219,6 +220,14 @@ def test_registry_look_up(registry, kind, name):
     assert registry.get(name).Config.model_fields["name"].default == name
     with pytest.raises(ConfigError, match=f"Unknown {kind} '{name}x'. Did you mean '{name}'. Known: .*{name}"):
         registry.get(f"{name}x")
+
+
+@pytest.mark.parametrize("registry", [METHODS, DATASETS], ids=["methods", "datasets"])
+def test_settings_carry_the_name_under_which_their_class_is_registered(registry):
+    for name in registry.names():
+        config = registry.get(name).Config
+        assert issubclass(config, NamedConfig)
+        assert config().name == name
 
 
 def test_registry_refuses_a_name_twice():

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sitar.config import Config
+from sitar.config import NamedConfig
 from sitar.data.base import Dataset
 from sitar.data.published_counts import compare
 from sitar.data.sample_table import Index
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a dataset's original one
 
 
-class ImageConfig(Config):
+class ImageConfig(NamedConfig):
     root: str | None = Field(default=None, description="folder with the dataset's files")
     image_size: int = Field(default=64, ge=4, le=1024, description="images are resized to this square")
     crop_pct: float | None = Field(

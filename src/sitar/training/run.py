@@ -133,8 +133,8 @@ def _finish(
     folder.finish(
         {
             "version": RESULT_VERSION,
-            "dataset": config.data.name,  # type: ignore[attr-defined]
-            "method": config.method.name,  # type: ignore[attr-defined]
+            "dataset": config.data.name,
+            "method": config.method.name,
             "needs_groups": needs_groups(config),
             "preset": config.preset,
             "seed": config.seed,

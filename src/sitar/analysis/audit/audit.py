@@ -32,7 +32,7 @@ Audit = dict[str, Any]
 
 def check_has_axes(config: RunConfig) -> None:
     """Refuse a method without a VAE, before it is trained."""
-    name = config.method.name  # type: ignore[attr-defined]
+    name = config.method.name
     if METHODS.get(name).vae_learns is None:
         known = [other for other in METHODS.names() if METHODS.get(other).vae_learns is not None]
         names, dataset = preset_names(), config.preset.partition("/")[0]

@@ -20,7 +20,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from sitar.config import Config
+from sitar.config import NamedConfig
 from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
 from sitar.data.types import Data, EvalSplit, TrainGroups, TrainSplit
 from sitar.registry import DATASETS
@@ -33,7 +33,7 @@ IRM_ENVIRONMENTS = (0.2, 0.1)
 IRM_TEST = 0.9
 
 
-class ColorMNISTConfig(Config):
+class ColorMNISTConfig(NamedConfig):
     name: Literal["color_mnist"] = "color_mnist"
     refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
     variant: Literal["paper", "irm"] = "paper"
