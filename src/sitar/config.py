@@ -28,6 +28,18 @@ class Config(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
     )
     refused: ClassVar[Mapping[str, str]] = {}  # keys that others of its kind have, and why it has none
+    removed: ClassVar[Mapping[str, Any]] = {}  # keys of earlier releases, each with the one value it still stands for
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed(cls, values: Any) -> Any:
+        """Drop a removed key that asks for what happens anyway: runs of earlier releases wrote it down."""
+        if not isinstance(values, Mapping):
+            return values
+        for key, value in cls.removed.items():
+            if key in values and values[key] != value:
+                raise ValueError(f"{key} = {values[key]!r} was removed, only {value!r} is left: leave {key} out")
+        return {key: value for key, value in values.items() if key not in cls.removed}
 
 
 class ModelConfig(Config):
