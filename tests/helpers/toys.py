@@ -26,6 +26,7 @@ class BlobsConfig(Config):
     groups: bool = True
     features: bool = False
     """Twelve numbers of unlike scales, one of them constant, in the place of each image."""
+    splits: tuple[str, ...] = ("val", "ood_test")
 
 
 class Blobs:
@@ -52,7 +53,7 @@ class Blobs:
         groups = TrainGroups(2 * y + agrees, (~agrees).long()) if config.groups else None
         evaluation = {}
         names = tuple(f"label={label},agrees={a}" for label in range(config.classes) for a in (0, 1))
-        for name in ("val", "ood_test"):
+        for name in config.splits:
             x_eval, y_eval, agrees = samples(40)
             evaluation[name] = EvalSplit(x_eval, y_eval, 2 * y_eval + agrees, names, (1 / len(names),) * len(names))
         classes = tuple(f"class {i}" for i in range(config.classes))

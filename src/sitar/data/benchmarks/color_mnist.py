@@ -3,11 +3,8 @@
 Label 0 is for digits 0-4 and 1 for 5-9, flipped with probability `label_noise`; the colour is the label flipped with
 probability 1 - rho: green for 0, red for 1. In `ood_test` and `val_ood` the colour agrees with probability 1 - rho.
 
-`variant: irm` is what other work means by the same name (Arjovsky et al., 2019): 2x14x14, label 1 for digits below 5,
-two training environments in which colour and label disagree with probability 0.2 and 0.1, and 0.9 in the test.
-
-Environments, for methods that are given them: in `irm` its two; in `paper`, which has one, the samples whose colour
-agrees with the label and those whose colour does not.
+Environments, for methods that are given them, are the samples whose colour agrees with the label and those whose colour
+does not.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from sitar.config import Config
 from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
@@ -29,14 +26,12 @@ CLASSES = ("digits 0-4", "digits 5-9")
 COLORS = ("green", "red")
 NUM_TRAIN = 50_000
 NUM_EVAL = 10_000  # of each evaluation split
-IRM_ENVIRONMENTS = (0.2, 0.1)
-IRM_TEST = 0.9
 
 
 class ColorMNISTConfig(Config):
     name: Literal["color_mnist"] = "color_mnist"
     refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
-    variant: Literal["paper", "irm"] = "paper"
+    removed = {"variant": "paper"}
     rho: float = Field(default=0.9, ge=0, le=1, description="share of samples whose colour agrees with the label")
     label_noise: float = Field(default=0.25, ge=0, le=0.5, description="probability that a label is flipped")
     image_size: Literal[28, 14] = Field(default=28, description="14 averages 2x2 pixels")
@@ -44,15 +39,6 @@ class ColorMNISTConfig(Config):
     eval_size: int = Field(default=NUM_EVAL, ge=1, le=NUM_EVAL, description="use only so many of each other split")
     seed: int = Field(default=0, ge=0, description="of the permutation, labels and colours: not the run's seed")
     root: str | None = Field(default=None, description="folder with MNIST's four files; null: the embedded copy")
-
-    @model_validator(mode="after")
-    def _irm_is_fixed(self) -> ColorMNISTConfig:
-        if self.variant == "irm" and (self.rho, self.image_size) != (0.9, 28):
-            raise ValueError(
-                "the irm variant fixes the severity (disagreement .2 and .1 in training, .9 in the test) and the size "
-                "(14x14): leave rho and image_size out, or use variant: paper"
-            )
-        return self
 
 
 @DATASETS.register("color_mnist")
@@ -64,10 +50,10 @@ class ColorMNIST:
 
     @staticmethod
     def load(config: ColorMNISTConfig) -> Data:
-        return _irm(config) if config.variant == "irm" else _paper(config)
+        return _data(config)
 
 
-def _paper(config: ColorMNISTConfig) -> Data:
+def _data(config: ColorMNISTConfig) -> Data:
     mnist = load_mnist(config.root)
     order = np.random.default_rng((config.seed, 0)).permutation(len(mnist.train_digits))
     first, rest = order[:NUM_TRAIN], order[NUM_TRAIN:]
@@ -75,7 +61,7 @@ def _paper(config: ColorMNISTConfig) -> Data:
     used = slice(config.train_size)
     y, color, _ = (bits[used] for bits in _labels(mnist.train_digits[first], config, stream=1))
     images = _shrink(mnist.train_images[first[used]], config.image_size)
-    train, share = TrainSplit(_paint(images, color, channels=3), torch.from_numpy(y)), _share(y, color)
+    train, share = TrainSplit(_paint(images, color), torch.from_numpy(y)), _share(y, color)
     groups = _train_groups(y, color, environment=(y != color).astype(np.int64))
 
     evaluation: dict[str, EvalSplit] = {}
@@ -85,7 +71,7 @@ def _paper(config: ColorMNISTConfig) -> Data:
     ):
         y, aligned, conflicting = (bits[: config.eval_size] for bits in _labels(digits, config, stream))
         for name, color in ((inside, aligned), (outside, conflicting)):
-            painted = _paint(_shrink(images[: config.eval_size], config.image_size), color, channels=3)
+            painted = _paint(_shrink(images[: config.eval_size], config.image_size), color)
             evaluation[name] = _eval_split(painted, y, color, share)
     return Data(train, evaluation, CLASSES, CHECKSUM, groups, {"color": COLORS})
 
@@ -99,26 +85,6 @@ def _labels(
     return y, _flip(y, 1 - config.rho, random), _flip(y, config.rho, random)
 
 
-def _irm(config: ColorMNISTConfig) -> Data:
-    mnist = load_mnist(config.root)
-    images = mnist.train_images[:, ::2, ::2]
-    small = mnist.train_digits < 5
-    random = np.random.default_rng((config.seed, 4))
-    train = random.permutation(NUM_TRAIN)[: config.train_size]
-    test = np.arange(NUM_TRAIN, NUM_TRAIN + config.eval_size)
-    y = _flip(small, config.label_noise, random)
-    disagreement = np.full(len(small), IRM_TEST)
-    disagreement[train[::2]], disagreement[train[1::2]] = IRM_ENVIRONMENTS
-    color = _flip(y, disagreement, random)
-    # the digit keeps the channel of its colour: 0 red, 1 green
-    painted = _paint(images, 1 - color, channels=2)
-    share = _share(y[train], color[train])
-    evaluation = {"ood_test": _eval_split(painted[test], y[test], color[test], share)}
-    split = TrainSplit(painted[train], torch.from_numpy(y[train]))
-    groups = _train_groups(y[train], color[train], environment=np.arange(len(train)) % 2)
-    return Data(split, evaluation, CLASSES[::-1], CHECKSUM, groups, {"color": COLORS[::-1]})
-
-
 def _flip(bits: NDArray, probability: float | NDArray, random: Generator) -> NDArray[np.int64]:
     return (bits ^ (random.random(len(bits)) < probability)).astype(np.int64)
 
@@ -130,9 +96,9 @@ def _shrink(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return ((blocks.sum((2, 4)) + 2) // 4).astype(np.uint8)
 
 
-def _paint(images: NDArray[np.uint8], color: NDArray[np.int64], channels: int) -> torch.Tensor:
+def _paint(images: NDArray[np.uint8], color: NDArray[np.int64]) -> torch.Tensor:
     """Digits in the green channel where colour is 0, in the red where it is 1; the background stays black."""
-    painted = np.zeros((len(images), channels, *images.shape[1:]), dtype=np.uint8)
+    painted = np.zeros((len(images), 3, *images.shape[1:]), dtype=np.uint8)
     painted[np.arange(len(images)), 1 - color] = images
     return torch.from_numpy(painted)
 
