@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean, unknown
+from sitar.splits import Split
 
 logger = logging.getLogger(__name__)
 
 Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
-Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
 
 
 class Config(BaseModel):

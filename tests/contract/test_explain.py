@@ -286,9 +286,7 @@ def test_the_box_is_the_one_given_or_the_datasets(
     given, _ = gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))
     rest, _ = gradcam.gradcam(model, (0.5, 0.0, 1.0, 1.0))
     assert given["mass_in_box"] + rest["mass_in_box"] == pytest.approx(1, abs=1e-5)
-    monkeypatch.setattr(
-        "sitar.data.benchmarks.color_mnist.ColorMNIST.face_box", lambda _: (0.5, 0.0, 1.0, 1.0), raising=False
-    )
+    monkeypatch.setattr("sitar.data.benchmarks.color_mnist.ColorMNIST.box_of_interest", lambda _: (0.5, 0.0, 1.0, 1.0))
     own, _ = gradcam.gradcam(model)
     assert own == rest
     assert gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))[0] == given

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from sitar.config import Config, ModelConfig
+from sitar.data.base import Dataset
 from sitar.data.types import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, METHODS
 
 CHECKSUM = "toy"  # of every toy dataset; a test that changes the data changes this
@@ -29,7 +31,7 @@ class BlobsConfig(Config):
     splits: tuple[str, ...] = ("val", "ood_test")
 
 
-class Blobs:
+class Blobs(Dataset):
     """Images (3, 8, 8) whose brightness says the class and whose first channel agrees with it mostly.
 
     Every evaluation split has 40 samples, in groups of (class, whether the channel agrees).
@@ -37,8 +39,8 @@ class Blobs:
 
     Config = BlobsConfig
 
-    @staticmethod
-    def load(config: BlobsConfig) -> Data:
+    @classmethod
+    def load(cls, config: BlobsConfig, watch: Watch = unwatched) -> Data:
         random = torch.Generator().manual_seed(config.classes)
 
         def samples(n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +122,7 @@ class GroupsConfig(Config):
     name: Literal["toy_groups"] = "toy_groups"
 
 
-class Groups:
+class Groups(Dataset):
     """A val split that says in its pixels what each sample is: (class, group, number within its group).
 
     Class 0 has the groups 0 (30 samples) and 1 (10), class 1 the groups 2 (10) and 3 (10).
@@ -129,8 +131,8 @@ class Groups:
     Config = GroupsConfig
     SIZES = (30, 10, 10, 10)
 
-    @staticmethod
-    def load(config: GroupsConfig) -> Data:
+    @classmethod
+    def load(cls, config: GroupsConfig, watch: Watch = unwatched) -> Data:
         group = torch.repeat_interleave(torch.arange(4), torch.tensor(Groups.SIZES))
         number = torch.cat([torch.arange(n) for n in Groups.SIZES])
         y = group // 2

@@ -1,7 +1,8 @@
 """ColorMNIST: MNIST in two classes, with a colour that agrees with the label more often than the shape does.
 
-Label 0 is for digits 0-4 and 1 for 5-9, flipped with probability `label_noise`; the colour is the label flipped with
-probability 1 - rho: green for 0, red for 1. In `ood_test` and `val_ood` the colour agrees with probability 1 - rho.
+Label 0 is for digits 0-4 and label 1 for digits 5-9. A label is flipped with probability `label_noise`. The colour is
+the label, flipped with probability 1 - rho: green for 0 and red for 1. In `ood_test` and `val_ood` the colour agrees
+with the label with probability 1 - rho.
 
 Environments, for methods that are given them, are the samples whose colour agrees with the label and those whose colour
 does not.
@@ -9,6 +10,7 @@ does not.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -18,8 +20,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sitar.config import Config
+from sitar.data.base import Dataset
 from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
-from sitar.data.types import Data, EvalSplit, TrainGroups, TrainSplit
+from sitar.data.sample_table import SampleTable
+from sitar.data.types import Data
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS
 
 CLASSES = ("digits 0-4", "digits 5-9")
@@ -42,50 +47,66 @@ class ColorMNISTConfig(Config):
 
 
 @DATASETS.register("color_mnist")
-class ColorMNIST:
+class ColorMNIST(Dataset):
     Config = ColorMNISTConfig
+    title = "ColorMNIST"
+    layout = "nothing, as MNIST ships with the package; or MNIST's four files, packed or not"
+    needs_files = False
     licence = "MNIST's: CC BY-SA 3.0"
     citation = "LeCun et al., 1998; Arjovsky et al., Invariant Risk Minimization, 2019"
     homepage = "https://arxiv.org/abs/1907.02893"
 
-    @staticmethod
-    def load(config: ColorMNISTConfig) -> Data:
-        return _data(config)
+    @classmethod
+    def samples(cls, config: ColorMNISTConfig) -> SampleTable:
+        return _table(load_mnist(config.root).digits, config)
+
+    @classmethod
+    def load(cls, config: ColorMNISTConfig, watch: Watch = unwatched) -> Data:
+        mnist = load_mnist(config.root)
+        table = _table(mnist.digits, config)
+        assert table.attribute is not None
+        images = _paint(_shrink(mnist.images[table.files], config.image_size), table.attribute)
+        # The checksum is that of MNIST's files: run folders have always held that one.
+        return replace(table.to_data(images, CHECKSUM), checksum=CHECKSUM)
 
 
-def _data(config: ColorMNISTConfig) -> Data:
-    mnist = load_mnist(config.root)
-    order = np.random.default_rng((config.seed, 0)).permutation(len(mnist.train_digits))
-    first, rest = order[:NUM_TRAIN], order[NUM_TRAIN:]
-
-    used = slice(config.train_size)
-    y, color, _ = (bits[used] for bits in _labels(mnist.train_digits[first], config, stream=1))
-    images = _shrink(mnist.train_images[first[used]], config.image_size)
-    train, share = TrainSplit(_paint(images, color), torch.from_numpy(y)), _share(y, color)
-    groups = _train_groups(y, color, environment=(y != color).astype(np.int64))
-
-    evaluation: dict[str, EvalSplit] = {}
-    for stream, inside, outside, images, digits in (
-        (2, "val", "val_ood", mnist.train_images[rest], mnist.train_digits[rest]),
-        (3, "id_test", "ood_test", mnist.test_images, mnist.test_digits),
+def _table(digits: NDArray[np.uint8], config: ColorMNISTConfig) -> SampleTable:
+    """Draw the labels and the colours of digits, of which the last are those of MNIST's test files."""
+    order = np.random.default_rng((config.seed, 0)).permutation(len(digits) - NUM_EVAL)
+    test = np.arange(len(digits) - NUM_EVAL, len(digits))
+    parts: list[tuple[str, NDArray, NDArray, NDArray]] = []  # split, places of the digits, labels, colours
+    for stream, places, size, inside, outside in (
+        (1, order[:NUM_TRAIN], config.train_size, "train", ""),
+        (2, order[NUM_TRAIN:], config.eval_size, "val", "val_ood"),
+        (3, test, config.eval_size, "id_test", "ood_test"),
     ):
-        y, aligned, conflicting = (bits[: config.eval_size] for bits in _labels(digits, config, stream))
-        for name, color in ((inside, aligned), (outside, conflicting)):
-            painted = _paint(_shrink(images[: config.eval_size], config.image_size), color)
-            evaluation[name] = _eval_split(painted, y, color, share)
-    return Data(train, evaluation, CLASSES, CHECKSUM, groups, {"color": COLORS})
+        y, agreeing, disagreeing = _draw(digits[places], config, stream)
+        for split, color in ((inside, agreeing), (outside, disagreeing)):
+            if split:
+                parts.append((split, places[:size], y[:size], color[:size]))
+    splits, places, labels, colors = zip(*parts, strict=True)
+    return SampleTable(
+        np.concatenate(places),
+        np.concatenate(labels),
+        np.repeat(splits, list(map(len, places))),
+        CLASSES,
+        np.concatenate(colors),
+        "color",
+        COLORS,
+        frozenset({(0, 0), (1, 1)}),
+    )
 
 
-def _labels(
+def _draw(
     digits: NDArray[np.uint8], config: ColorMNISTConfig, stream: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Noisy labels, and the colours of the same digits in and out of distribution."""
+    """Draw noisy labels, and the colours of the same digits in and out of distribution."""
     random = np.random.default_rng((config.seed, stream))
     y = _flip(digits >= 5, config.label_noise, random)
     return y, _flip(y, 1 - config.rho, random), _flip(y, config.rho, random)
 
 
-def _flip(bits: NDArray, probability: float | NDArray, random: Generator) -> NDArray[np.int64]:
+def _flip(bits: NDArray, probability: float, random: Generator) -> NDArray[np.int64]:
     return (bits ^ (random.random(len(bits)) < probability)).astype(np.int64)
 
 
@@ -97,27 +118,7 @@ def _shrink(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def _paint(images: NDArray[np.uint8], color: NDArray[np.int64]) -> torch.Tensor:
-    """Digits in the green channel where colour is 0, in the red where it is 1; the background stays black."""
+    """Put digits into the green channel where the colour is 0, into the red one where it is 1. The rest is black."""
     painted = np.zeros((len(images), 3, *images.shape[1:]), dtype=np.uint8)
     painted[np.arange(len(images)), 1 - color] = images
     return torch.from_numpy(painted)
-
-
-def _group(y: NDArray[np.int64], color: NDArray[np.int64]) -> NDArray[np.int64]:
-    return 2 * y + color
-
-
-def _train_groups(y: NDArray[np.int64], color: NDArray[np.int64], environment: NDArray[np.int64]) -> TrainGroups:
-    return TrainGroups(torch.from_numpy(_group(y, color)), torch.from_numpy(environment))
-
-
-def _share(y: NDArray[np.int64], color: NDArray[np.int64]) -> tuple[float, ...]:
-    counts = np.bincount(_group(y, color), minlength=4)
-    return tuple((counts / max(1, counts.sum())).tolist())
-
-
-def _eval_split(
-    x: torch.Tensor, y: NDArray[np.int64], color: NDArray[np.int64], share: tuple[float, ...] | None
-) -> EvalSplit:
-    names = tuple(f"label={label},color={c}" for label in (0, 1) for c in (0, 1))
-    return EvalSplit(x, torch.from_numpy(y), torch.from_numpy(_group(y, color)), names, share)
