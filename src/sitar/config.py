@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean
+from sitar.splits import Split
 
 Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
-Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
 
 
 class Config(BaseModel):
@@ -23,6 +23,18 @@ class Config(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
     )
     refused: ClassVar[Mapping[str, str]] = {}  # keys that others of its kind have, and why it has none
+    removed: ClassVar[Mapping[str, Any]] = {}  # keys of earlier releases, each with the one value it still stands for
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed(cls, values: Any) -> Any:
+        """Drop a removed key that asks for what happens anyway: runs of earlier releases wrote it down."""
+        if not isinstance(values, Mapping):
+            return values
+        for key, value in cls.removed.items():
+            if key in values and values[key] != value:
+                raise ValueError(f"{key} = {values[key]!r} was removed, only {value!r} is left: leave {key} out")
+        return {key: value for key, value in values.items() if key not in cls.removed}
 
 
 class NamedConfig(Config):

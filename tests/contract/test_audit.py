@@ -269,13 +269,14 @@ def test_what_is_left_out_is_said(runs: Callable[..., RunFolder], monkeypatch: p
     assert (audit["held_out"]["n"], audit["held_out"]["of"]) == (150, 400)
 
 
+@pytest.mark.usefixtures("_toys")
 @pytest.mark.parametrize(
     ("method", "options", "error", "message"),
     [
         ("erm", {}, RunError, "the method 'erm' has none. Give a run or a preset of chroma_vae, sitar, vae"),
         (
             "vae",
-            {"data": {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 400}},
+            {"data": {"name": "toy_blobs", "splits": ["ood_test"]}},
             DataError,
             "no val split",
         ),

@@ -289,9 +289,7 @@ def test_the_box_is_the_one_given_or_the_datasets(
     given, _ = gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))
     rest, _ = gradcam.gradcam(model, (0.5, 0.0, 1.0, 1.0))
     assert given["mass_in_box"] + rest["mass_in_box"] == pytest.approx(1, abs=1e-5)
-    monkeypatch.setattr(
-        "sitar.data.benchmarks.color_mnist.ColorMNIST.face_box", lambda _: (0.5, 0.0, 1.0, 1.0), raising=False
-    )
+    monkeypatch.setattr("sitar.data.benchmarks.color_mnist.ColorMNIST.box_of_interest", lambda _: (0.5, 0.0, 1.0, 1.0))
     own, _ = gradcam.gradcam(model)
     assert own == rest
     assert gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))[0] == given
@@ -389,9 +387,10 @@ class TestFeaturesAndEncoders:
             explained(folder, axes=folder)
 
 
+@pytest.mark.usefixtures("_toys")
 def test_data_without_val_has_the_rest(runs: Callable[..., RunFolder]) -> None:
-    irm = {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 60}
-    found = of(runs("sitar", data=irm), [runs("sitar", data=irm)])
+    data = {"name": "toy_blobs", "splits": ["ood_test"]}
+    found = of(runs("sitar", data=data), [runs("sitar", data=data)])
     assert set(found["reasons"]) == {"traversals", "sensitivity", "shared_axes"}
     assert all("no val split" in reason for reason in found["reasons"].values())
     assert found["gradcam"]["split"] == "ood_test"

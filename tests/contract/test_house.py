@@ -9,12 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import sitar
-from sitar.registry import DATASETS, METHODS
+from sitar.registry import METHODS
 
 SOURCE = Path(sitar.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -67,16 +66,10 @@ def branches(tree: ast.Module, names: set[str], package: str) -> list[int]:
     return [node.lineno for node in strings(tree) if node.value in names and id(node) not in free]
 
 
-def variants() -> set[str]:
-    """Values that a setting of a dataset may have: a variant may be called as a method is (ColorMNIST's `irm`)."""
-    fields = [field for name in DATASETS.names() for field in DATASETS.get(name).Config.model_fields.values()]
-    return {value for field in fields for value in get_args(field.annotation) if isinstance(value, str)}
-
-
 @pytest.mark.parametrize("place", NAMELESS)
 def test_no_method_is_known_by_name(place: str) -> None:
     assert (SOURCE / place).is_dir()
-    names = set(METHODS.names()) - (variants() if place == "data" else set())
+    names = set(METHODS.names())
     found = [
         f"{file.relative_to(SOURCE)}:{line}" for file, tree in trees(place) for line in branches(tree, names, "sitar")
     ]

@@ -141,6 +141,7 @@ def test_a_swap_run_under_other_noise(runs: Callable[..., RunFolder]) -> None:
     assert examine_theory(folder, "cpu", noise="direction")["noise"] == "direction"
 
 
+@pytest.mark.usefixtures("_toys")
 @pytest.mark.parametrize(
     ("method", "options", "noise", "error", "message"),
     [
@@ -150,7 +151,7 @@ def test_a_swap_run_under_other_noise(runs: Callable[..., RunFolder]) -> None:
         ("sitar", {}, "swap", SitarError, "Unknown noise 'swap'"),
         (
             "sitar",
-            {"data": {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 400}},
+            {"data": {"name": "toy_blobs", "splits": ["ood_test"]}},
             None,
             DataError,
             "no val split",

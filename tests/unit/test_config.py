@@ -107,13 +107,18 @@ def test_seed_that_is_not_allowed(seed):
         (changed("train", selection="val_average", evaluate=["val_ood"]), "train.evaluate must contain 'val'"),
         (changed("model", channels=[8, 0]), "every width in channels must be at least 1"),
         (changed("method", noise="swap", noise_distribution="uniform"), "swap draws no noise"),
-        (changed("data", variant="irm", rho=0.5), "irm variant fixes the severity"),
-        (changed("data", variant="irm", image_size=14), "irm variant fixes the severity"),
+        (changed("data", variant="irm"), "data: variant = 'irm' was removed, only 'paper' is left: leave variant out"),
     ],
 )
 def test_settings_that_do_not_go_together(raw, reason):
     (line,) = problems(raw)
     assert reason in line
+
+
+def test_a_removed_setting_of_an_old_run_is_dropped():
+    config = run_config(changed("data", variant="paper"))
+    assert config == run_config(RAW)
+    assert "variant" not in config.to_dict()["data"]
 
 
 def test_several_problems_at_once():

@@ -8,6 +8,7 @@ from torch import Tensor
 from sitar.data.types import EvalSplit
 from sitar.errors import DataError, RunError
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.registry import DATASETS
 from sitar.run_folder import RunFolder
 
 HELD_OUT = "val"
@@ -25,7 +26,7 @@ def held_out(model: TrainedModel, most: int) -> tuple[Tensor, Tensor]:
 def no_held_out(model: TrainedModel, reason: str) -> DataError:
     """With what to do, where the split is one that we make."""
     said = f"This data has no {HELD_OUT} split with samples, {reason}."
-    share = getattr(model.config.data, "val_share", None)
+    share = DATASETS.get(model.config.data.name).val_share(model.config.data)  # type: ignore[attr-defined]
     if share is not None:
         said += (
             f" {len(model.data.train):,} training samples are too few to set a share of {share:g} aside: bring more, "

@@ -39,8 +39,6 @@ def command(
 
     started = time.perf_counter()
     configs = {label: load_config(preset, set_ or [], seed) for label, preset in RUNS.items()}
-    if any("variant" in config.data.model_fields_set for config in configs.values()):
-        raise SitarError("The demo needs the two tests of the paper's variant: leave data.variant out.")
     folders = {label: RunFolder(out / f"{preset.rpartition('/')[2]}-seed{seed}") for label, preset in RUNS.items()}
     epochs = {label: config.train.epochs for label, config in configs.items()}
     options = [word for setting in set_ or [] for word in ("--set", setting)]

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from sitar.config import ModelConfig
 from sitar.data.types import Data, Task, in_batches
-from sitar.evaluation.predict import Watch
 from sitar.files import write_atomic
 from sitar.images.cache import cache_root
 from sitar.models.pretrained import RANDOM, PretrainedEncoder
 from sitar.models.weights import load_weights
+from sitar.progress import Watch, unwatched
 from sitar.run_folder import RunFolder
 
 BATCH = 128
@@ -48,7 +48,7 @@ class FrozenEncoder:
         features = self.network.out_features
         return replace(task, shape=(features,), features=(torch.zeros(features), torch.ones(features)))
 
-    def data(self, data: Data, watch: Watch = lambda _, __: lambda _: None) -> Data:
+    def data(self, data: Data, watch: Watch = unwatched) -> Data:
         """`data` with features in the place of images."""
         evaluation = {
             name: replace(split, x=self.cached(split.x, watch(name, len(split))))

@@ -11,8 +11,7 @@ from typing import Any
 
 from sitar.errors import RunError
 from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, without_places
-
-TEST_SPLITS = ("id_test", "ood_test", "test")
+from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 
 @dataclass(frozen=True)
@@ -69,12 +68,12 @@ class Comparison:
     def splits(self) -> list[str]:
         """Return the test splits that a run has, the one that decides last; `val` where there is none."""
         known = [split for split in TEST_SPLITS if any(split in run.result["splits"] for run in self.runs)]
-        return known or ["val"]
+        return known or [VAL]
 
     @property
     def main_split(self) -> str:
         """Return the split that the sentences are about: unseen conditions where the data has them."""
-        return next((s for s in ("ood_test", "test", "id_test") if s in self.splits), "val")
+        return deciding_split(self.splits) or VAL
 
     @property
     def classes(self) -> list[str]:

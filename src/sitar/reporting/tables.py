@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sitar.reporting.comparison import TEST_SPLITS, Row
+from sitar.reporting.comparison import Row
+from sitar.splits import TEST_SPLITS
 
 SHORT = {
     "worst_group": "worst",

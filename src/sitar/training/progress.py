@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 
-LINE_SECONDS = 15.0
+from sitar.progress import LINE_SECONDS
 
 
 class ProgressBar:

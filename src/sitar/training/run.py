@@ -78,7 +78,7 @@ def train_config(
     else:
         folder.refuse_used()  # before anything is loaded
     shown = ProgressBar(progress)
-    data = data_for(config, load_data(config.data))
+    data = data_for(config, load_data(config.data, progress))
     check_selection(config.train.selection, data)
     _check_inputs(config, data)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
