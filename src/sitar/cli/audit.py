@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, Set, print_json, print_table
 
 
@@ -20,6 +21,7 @@ def command(
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the VAE.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder of the VAE; default runs/PRESET/seedN.")] = None,
+    import_: Import = None,
     device: Device = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: Json = False,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, print_json, print_table
 from sitar.reporting.tables import unsettled_order
 from sitar.run_folder import RunFolder
@@ -16,6 +17,7 @@ def command(
         str | None, typer.Option(help="axis, direction or isotropic; default: the noise the run was trained with.")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, max=1000, help="Samples of val.")] = 128,
+    import_: Import = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -21,10 +21,11 @@ from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.selection import check_selection
 from sitar.methods import build_method, data_for, needs_groups
 from sitar.models.weights import to_bytes
+from sitar.plugins import imported_files
 from sitar.presets import load_config
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
 from sitar.training.checkpoint import load_state
-from sitar.training.environment import describe_environment
+from sitar.training.environment import describe_environment, describe_plugins
 from sitar.training.loop import Loop
 from sitar.training.progress import ProgressBar
 from sitar.training.seeding import INIT, seed_everything
@@ -107,7 +108,8 @@ def train_config(
 def command(config: RunConfig, overrides: Iterable[str]) -> str:
     """What makes this run again."""
     settings = [word for setting in overrides for word in ("--set", setting)]
-    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings])
+    imports = [word for file in imported_files() for word in ("--import", file)]
+    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
 
 
 def _check_inputs(config: RunConfig, data: Data) -> None:
@@ -164,7 +166,8 @@ def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device:
 
     Where the data has moved since, the configuration is written anew, so that the run finds it.
     """
-    now = {**describe_environment(device), "command": command, "seed": config.seed, "data_checksum": data.checksum}
+    now = {**describe_environment(device), **describe_plugins(config)}
+    now |= {"command": command, "seed": config.seed, "data_checksum": data.checksum}
     if (first := _first_environment(folder)) is not None:
         if first["data_checksum"] != data.checksum:
             raise RunError(
