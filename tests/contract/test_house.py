@@ -10,13 +10,12 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
 
 import sitar
-from sitar.registry import DATASETS, METHODS
+from sitar.registry import METHODS
 
 SOURCE = Path(sitar.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -27,6 +26,7 @@ TORCHLESS = (
     "sitar.plugins",
     "sitar.registry",
     "sitar.config",
+    "sitar.presets",
     "sitar.run_folder",
     "sitar.reporting",
 )
@@ -69,16 +69,10 @@ def branches(tree: ast.Module, names: set[str], package: str) -> list[int]:
     return [node.lineno for node in strings(tree) if node.value in names and id(node) not in free]
 
 
-def variants() -> set[str]:
-    """Values that a setting of a dataset may have: a variant may be called as a method is (ColorMNIST's `irm`)."""
-    fields = [field for name in DATASETS.names() for field in DATASETS.get(name).Config.model_fields.values()]
-    return {value for field in fields for value in get_args(field.annotation) if isinstance(value, str)}
-
-
 @pytest.mark.parametrize("place", NAMELESS)
 def test_no_method_is_known_by_name(place: str) -> None:
     assert (SOURCE / place).is_dir()
-    names = set(METHODS.names()) - (variants() if place == "data" else set())
+    names = set(METHODS.names())
     found = [
         f"{file.relative_to(SOURCE)}:{line}" for file, tree in trees(place) for line in branches(tree, names, "sitar")
     ]
@@ -214,7 +208,7 @@ def test_what_needs_no_torch_imports_none() -> None:
 
 def test_presets_are_read_without_torch() -> None:
     """Listing and showing presets is text; validating one asks the method's class, which needs torch."""
-    code = "import sys\nfrom sitar.config import preset_names, preset_text\n"
+    code = "import sys\nfrom sitar.presets import preset_names, preset_text\n"
     code += "print(len([preset_text(name) for name in preset_names()]) > 3, 'torch' in sys.modules)"
     assert isolated(code).split() == ["True", "False"]
 

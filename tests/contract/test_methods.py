@@ -11,9 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from helpers.runs import TINY_METHOD, assert_same_tensors, fresh, settings
-from sitar.config import load_config, preset_names, preset_text
 from sitar.data.types import Data, Task, TrainBatch, TrainSplit
 from sitar.methods import Objective
+from sitar.presets import load_config, preset_names, preset_text
 from sitar.registry import METHODS
 from sitar.testing import Check, method_checks
 from sitar.testing.methods import LossModule, MethodCase, assert_compiled_equals_eager, fake_terms, loss_checks

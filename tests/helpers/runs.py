@@ -94,6 +94,6 @@ def hashes(path: Path) -> dict[str, str]:
 _read = functools.lru_cache(sitar.data.load_data)
 
 
-def load_data(config: Any) -> Data:
+def load_data(config: Any, progress: bool = False) -> Data:
     """As sitar.data.load_data."""
-    return sitar.data.load_data(config) if config.name in toys.DATA_TOYS else _read(config)
+    return sitar.data.load_data(config, progress) if config.name in toys.DATA_TOYS else _read(config)

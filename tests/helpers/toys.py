@@ -11,24 +11,27 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
+from sitar.data.base import Dataset
 from sitar.data.types import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, METHODS
 
 CHECKSUM = "toy"  # of every toy dataset; a test that changes the data changes this
 
 
-class BlobsConfig(Config):
+class BlobsConfig(NamedConfig):
     name: Literal["toy_blobs"] = "toy_blobs"
     classes: int = 2
     n: int = 50
     groups: bool = True
     features: bool = False
     """Twelve numbers of unlike scales, one of them constant, in the place of each image."""
+    splits: tuple[str, ...] = ("val", "ood_test")
 
 
-class Blobs:
+class Blobs(Dataset):
     """Images (3, 8, 8) whose brightness says the class and whose first channel agrees with it mostly.
 
     Every evaluation split has 40 samples, in groups of (class, whether the channel agrees).
@@ -36,8 +39,8 @@ class Blobs:
 
     Config = BlobsConfig
 
-    @staticmethod
-    def load(config: BlobsConfig) -> Data:
+    @classmethod
+    def load(cls, config: BlobsConfig, watch: Watch = unwatched) -> Data:
         random = torch.Generator().manual_seed(config.classes)
 
         def samples(n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,7 +55,7 @@ class Blobs:
         groups = TrainGroups(2 * y + agrees, (~agrees).long()) if config.groups else None
         evaluation = {}
         names = tuple(f"label={label},agrees={a}" for label in range(config.classes) for a in (0, 1))
-        for name in ("val", "ood_test"):
+        for name in config.splits:
             x_eval, y_eval, agrees = samples(40)
             evaluation[name] = EvalSplit(x_eval, y_eval, 2 * y_eval + agrees, names, (1 / len(names),) * len(names))
         classes = tuple(f"class {i}" for i in range(config.classes))
@@ -65,7 +68,7 @@ def as_features(x: Tensor) -> Tensor:
     return means * torch.logspace(-3, 3, means.shape[1])
 
 
-class TallyConfig(Config):
+class TallyConfig(NamedConfig):
     name: Literal["toy_tally"] = "toy_tally"
     slope: float = 1.0
     second_slope: float | None = None
@@ -115,11 +118,11 @@ class Tally(Method):
         return self.w * torch.ones(len(x), self.num_classes, device=x.device)
 
 
-class GroupsConfig(Config):
+class GroupsConfig(NamedConfig):
     name: Literal["toy_groups"] = "toy_groups"
 
 
-class Groups:
+class Groups(Dataset):
     """A val split that says in its pixels what each sample is: (class, group, number within its group).
 
     Class 0 has the groups 0 (30 samples) and 1 (10), class 1 the groups 2 (10) and 3 (10).
@@ -128,8 +131,8 @@ class Groups:
     Config = GroupsConfig
     SIZES = (30, 10, 10, 10)
 
-    @staticmethod
-    def load(config: GroupsConfig) -> Data:
+    @classmethod
+    def load(cls, config: GroupsConfig, watch: Watch = unwatched) -> Data:
         group = torch.repeat_interleave(torch.arange(4), torch.tensor(Groups.SIZES))
         number = torch.cat([torch.arange(n) for n in Groups.SIZES])
         y = group // 2
@@ -139,7 +142,7 @@ class Groups:
         return Data(TrainSplit(x, y), {"val": val}, ("a", "b"), CHECKSUM)
 
 
-class ScriptConfig(Config):
+class ScriptConfig(NamedConfig):
     name: Literal["toy_script"] = "toy_script"
     hits: tuple[tuple[int, int, int, int], ...]
     """For each epoch, how many samples of each group of `Groups` are classified rightly."""
@@ -171,7 +174,7 @@ class Script(Method):
         return nn.functional.one_hot(torch.where(right, y, 1 - y), 2).float()
 
 
-class RelayConfig(Config):
+class RelayConfig(NamedConfig):
     name: Literal["toy_relay"] = "toy_relay"
     first_epochs: int = 2
     dropout: float = 0.0

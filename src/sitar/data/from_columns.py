@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sitar.data.sample_table import Index, larger_diagonal, names
+from sitar.data.sample_table import SampleTable, larger_diagonal, names
 from sitar.data.splitting import SplitConfig, check_classes, check_leakage, random_split, split_words, with_val
 from sitar.errors import DataError
 
@@ -37,20 +37,20 @@ class Columns:
     split_by: Column | None = None
 
 
-def own_index(files: NDArray[Any], columns: Columns, config: SplitConfig) -> Index:
-    """The index of samples of a user. A split that is not given is made."""
+def sample_table_from_columns(files: NDArray[Any], columns: Columns, config: SplitConfig) -> SampleTable:
+    """Return the table of a user's samples. A split that is not given is made."""
     label, classes = _numbered(columns.label)
     check_classes(classes, len(label))
     split = _split(label, columns, config)
     _check_unseen(label, split, classes)
     _warn_of_rare(label, classes)
     if columns.attribute is None:
-        return Index(files, label, split, classes)
+        return SampleTable(files, label, split, classes)
     attribute, values = _numbered(columns.attribute)
     train = split == "train"
     two = len(classes) == len(values) == 2
     majority = larger_diagonal(label[train], attribute[train]) if two else frozenset()
-    return Index(files, label, split, classes, attribute, columns.attribute.name, values, majority)
+    return SampleTable(files, label, split, classes, attribute, columns.attribute.name, values, majority)
 
 
 def filled(column: Column) -> list[str]:

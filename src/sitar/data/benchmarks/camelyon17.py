@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sitar.data.benchmarks.metadata import Columns, coded, csv_columns, parquet_columns
 from sitar.data.image_dataset import PARQUET, WILDS, ImageConfig, ImageDataset
-from sitar.data.sample_table import Index, names
+from sitar.data.sample_table import SampleTable, names
 from sitar.images.files import check_paths, find_text, read_text
 from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS
@@ -54,16 +54,16 @@ class Camelyon17(ImageDataset):
     )
 
     @classmethod
-    def found(cls, config: Camelyon17Config) -> str | None:
+    def layout_of(cls, config: Camelyon17Config) -> str | None:
         root = cls.root(config)
         if find_text(root, "metadata.csv"):
             return WILDS
         return PARQUET if find_shards(root) else None
 
     @classmethod
-    def index(cls, config: Camelyon17Config) -> Index:
-        root, found = cls.located(config)
-        if found == PARQUET:
+    def samples(cls, config: Camelyon17Config) -> SampleTable:
+        root, layout = cls.root_and_layout(config)
+        if layout == PARQUET:
             where, y = "Camelyon17's Parquet files", "label"
             columns = parquet_columns(root, (y, "center"))
             files = columns["file"]
@@ -76,7 +76,7 @@ class Camelyon17(ImageDataset):
             ]
             files = check_paths(patches, where)
         hospital = coded(columns, "center", HOSPITALS, where)
-        return Index(
+        return SampleTable(
             names(files),
             coded(columns, y, BINARY, where),
             _splits(columns, where),

@@ -34,6 +34,16 @@ class MNIST:
     test_images: NDArray[np.uint8]
     test_digits: NDArray[np.uint8]
 
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """All 70,000 images, those of the test files last."""
+        return np.concatenate([self.train_images, self.test_images])
+
+    @property
+    def digits(self) -> NDArray[np.uint8]:
+        """All 70,000 values, those of the test files last."""
+        return np.concatenate([self.train_digits, self.test_digits])
+
 
 def load_mnist(root: str | None = None) -> MNIST:
     """MNIST from `root` (the four files, packed or not, also under MNIST/raw), or from the package itself."""

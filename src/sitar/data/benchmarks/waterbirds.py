@@ -6,7 +6,7 @@ from typing import Literal
 
 from sitar.data.benchmarks.metadata import coded, csv_columns, parquet_columns
 from sitar.data.image_dataset import PARQUET, WILDS, ImageDataset, ShortcutConfig
-from sitar.data.sample_table import Index, names
+from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import split_words
 from sitar.images.download import Download
@@ -49,16 +49,16 @@ class Waterbirds(ImageDataset):
     )
 
     @classmethod
-    def found(cls, config: WaterbirdsConfig) -> str | None:
+    def layout_of(cls, config: WaterbirdsConfig) -> str | None:
         root = cls.root(config)
         if path := find_text(root, "metadata.csv"):
             return WILDS if any(path.parent.glob("RELEASE_v*.txt")) else "original"
         return PARQUET if find_shards(root) else None
 
     @classmethod
-    def index(cls, config: WaterbirdsConfig) -> Index:
-        root, found = cls.located(config)
-        if found == PARQUET:
+    def samples(cls, config: WaterbirdsConfig) -> SampleTable:
+        root, layout = cls.root_and_layout(config)
+        if layout == PARQUET:
             where, y = "Waterbirds' Parquet files", "label"
             columns = parquet_columns(root, (y, "place"))
             files, split = columns["file"], split_words(columns["split"], "The names of Waterbirds' Parquet files")
@@ -66,7 +66,7 @@ class Waterbirds(ImageDataset):
             where, y = "Waterbirds' metadata.csv", "y"
             columns = csv_columns(read_text(root, "metadata.csv"), ("img_filename", y, "split", "place"), where)
             files, split = check_paths(columns["img_filename"], where), coded(columns, "split", SPLITS, where)
-        index = Index(
+        table = SampleTable(
             names(files),
             coded(columns, y, BINARY, where),
             split,
@@ -76,7 +76,7 @@ class Waterbirds(ImageDataset):
             ("land", "water"),
             frozenset({(0, 0), (1, 1)}),
         )
-        return with_severity(index, config)
+        return with_severity(table, config)
 
     @classmethod
     def published(cls, config: WaterbirdsConfig) -> dict[str, dict[str, int]] | None:

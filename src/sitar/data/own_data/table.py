@@ -13,9 +13,9 @@ from typing import Literal
 from pydantic import Field
 
 from sitar.config import Config
-from sitar.data.from_columns import Column, Columns, filled, own_index
+from sitar.data.from_columns import Column, Columns, filled, sample_table_from_columns
 from sitar.data.image_dataset import ImageDataset, ShortcutConfig
-from sitar.data.sample_table import Index, names
+from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import SplitConfig
 from sitar.data.tables import SUFFIXES, TableFile, check_columns, open_table
@@ -50,17 +50,23 @@ class TableConfig(SplitConfig, ShortcutConfig, ColumnsConfig):
 
 
 @DATASETS.register("table")
-class Table(ImageDataset):
+class TableOfImages(ImageDataset):
     Config = TableConfig
     title = "A table of yours"
     layout = "a .csv or .parquet file with the columns path and label, and the images that it names"
+    licence = "yours"
 
     @classmethod
-    def index(cls, config: TableConfig) -> Index:
+    def samples(cls, config: TableConfig) -> SampleTable:
         table = open_table(_file(cls.root(config), config))
         check_columns(table, [config.path_column, *config.named])
         files = check_paths(filled(Column(config.path_column, table.words(config.path_column))), "the table")
-        return with_severity(own_index(names(files), columns_of(table, config), config), config)
+        samples = sample_table_from_columns(names(files), columns_of(table, config), config)
+        return with_severity(samples, config)
+
+    @classmethod
+    def val_share(cls, config: TableConfig) -> float:
+        return config.val_share
 
     @classmethod
     def files(cls, config: TableConfig) -> Files:
