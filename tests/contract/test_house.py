@@ -7,10 +7,12 @@ import inspect
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 import sitar
 from sitar.registry import METHODS
@@ -18,7 +20,16 @@ from sitar.registry import METHODS
 SOURCE = Path(sitar.__file__).parent
 ROOT = Path(__file__).parents[2]
 NAMELESS = ("training", "evaluation", "data", "reporting", "cli")
-TORCHLESS = ("sitar", "sitar.errors", "sitar.registry", "sitar.config", "sitar.run_folder", "sitar.reporting")
+TORCHLESS = (
+    "sitar",
+    "sitar.errors",
+    "sitar.plugins",
+    "sitar.registry",
+    "sitar.config",
+    "sitar.presets",
+    "sitar.run_folder",
+    "sitar.reporting",
+)
 
 
 def trees(*places: str) -> Iterator[tuple[Path, ast.Module]]:
@@ -197,7 +208,7 @@ def test_what_needs_no_torch_imports_none() -> None:
 
 def test_presets_are_read_without_torch() -> None:
     """Listing and showing presets is text; validating one asks the method's class, which needs torch."""
-    code = "import sys\nfrom sitar.config import preset_names, preset_text\n"
+    code = "import sys\nfrom sitar.presets import preset_names, preset_text\n"
     code += "print(len([preset_text(name) for name in preset_names()]) > 3, 'torch' in sys.modules)"
     assert isolated(code).split() == ["True", "False"]
 
@@ -211,3 +222,16 @@ def test_the_floors_of_the_house_hold() -> None:
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "0 broken" in finished.stdout
+
+
+def test_the_version_stands_in_one_place() -> None:
+    """The package has it, and the wheel takes it from there. The citation has none, as it would be forgotten."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" not in project["project"]
+    assert ROOT / project["tool"]["hatch"]["version"]["path"] == ROOT / "src" / "sitar" / "__init__.py"
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert "version" not in citation
+
+
+def test_the_package_tells_type_checkers_that_it_has_types() -> None:
+    assert (SOURCE / "py.typed").is_file()

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
 from sitar.data.base import Dataset
 from sitar.data.types import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
@@ -21,7 +21,7 @@ from sitar.registry import DATASETS, METHODS
 CHECKSUM = "toy"  # of every toy dataset; a test that changes the data changes this
 
 
-class BlobsConfig(Config):
+class BlobsConfig(NamedConfig):
     name: Literal["toy_blobs"] = "toy_blobs"
     classes: int = 2
     n: int = 50
@@ -68,7 +68,7 @@ def as_features(x: Tensor) -> Tensor:
     return means * torch.logspace(-3, 3, means.shape[1])
 
 
-class TallyConfig(Config):
+class TallyConfig(NamedConfig):
     name: Literal["toy_tally"] = "toy_tally"
     slope: float = 1.0
     second_slope: float | None = None
@@ -118,7 +118,7 @@ class Tally(Method):
         return self.w * torch.ones(len(x), self.num_classes, device=x.device)
 
 
-class GroupsConfig(Config):
+class GroupsConfig(NamedConfig):
     name: Literal["toy_groups"] = "toy_groups"
 
 
@@ -142,7 +142,7 @@ class Groups(Dataset):
         return Data(TrainSplit(x, y), {"val": val}, ("a", "b"), CHECKSUM)
 
 
-class ScriptConfig(Config):
+class ScriptConfig(NamedConfig):
     name: Literal["toy_script"] = "toy_script"
     hits: tuple[tuple[int, int, int, int], ...]
     """For each epoch, how many samples of each group of `Groups` are classified rightly."""
@@ -174,7 +174,7 @@ class Script(Method):
         return nn.functional.one_hot(torch.where(right, y, 1 - y), 2).float()
 
 
-class RelayConfig(Config):
+class RelayConfig(NamedConfig):
     name: Literal["toy_relay"] = "toy_relay"
     first_epochs: int = 2
     dropout: float = 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import torch
 from torch import Tensor
 
@@ -63,10 +61,10 @@ def decodes_images(model: TrainedModel) -> bool:
 
 def data_checksum(folder: RunFolder) -> str:
     """Of the data that a run was trained on."""
-    try:
-        return str(json.loads(folder.environment_file.read_text(encoding="utf-8"))["data_checksum"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{str(folder.environment_file)!r} cannot be read: the run is damaged.") from error
+    environment = folder.environment()
+    if environment is None:
+        raise RunError(f"{str(folder.environment_file)!r} cannot be read: the run is damaged.")
+    return environment["data_checksum"]
 
 
 def check_same_data(model: TrainedModel) -> None:

@@ -1,7 +1,6 @@
 """Data sets. Each owns its splits, its groups, its licence and its checksum."""
 
-from typing import Any
-
+from sitar.config import NamedConfig
 from sitar.data.base import Dataset
 from sitar.data.benchmarks import bar, camelyon17, celeba, color_mnist, sites, waterbirds  # noqa: F401  (register themselves)
 from sitar.data.own_data import feature_table, folder, npz, table  # noqa: F401  (register themselves)
@@ -23,7 +22,7 @@ __all__ = [
 ]
 
 
-def load_data(config: Any, progress: bool = True) -> Data:
+def load_data(config: NamedConfig, progress: bool = True) -> Data:
     """Load the data that `config`, the `data` section of a run, describes, and check that it can be learned from.
 
     Images that are decoded for the first time are counted on standard error where that takes more than a moment.

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from sitar.config import NamedConfig
 from sitar.data.base import Dataset
 from sitar.data.from_columns import SampleColumns, sample_table_from_columns
 from sitar.data.sample_table import SampleTable
@@ -23,7 +24,7 @@ from sitar.progress import Watch, unwatched
 MOST_CHANNELS = 4  # of an axis that is taken for channels without being asked
 
 
-class ArrayConfig(SplitConfig, SeverityConfig):
+class ArrayConfig(SplitConfig, SeverityConfig, NamedConfig):
     file: str | None = Field(default=None, description="the file with all samples")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sitar.config import Config
+from sitar.config import NamedConfig
 from sitar.data.base import Dataset, Prepared
 from sitar.data.published_counts import compare_counts
 from sitar.data.sample_table import SampleTable
@@ -30,7 +30,7 @@ WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a data
 MEGABYTE = 10**6
 
 
-class ImageConfig(Config):
+class ImageConfig(NamedConfig):
     """Says where images lie, and how each is decoded."""
 
     root: str | None = Field(default=None, description="folder with the dataset's files")

@@ -33,10 +33,9 @@ from sitar.methods.base import (
     Phase,
     WeightedConfig,
     WeightedMethod,
-    build_classifier,
-    build_vae,
 )
 from sitar.models import Discriminator
+from sitar.models.build import build_classifier, build_vae
 from sitar.registry import METHODS
 
 

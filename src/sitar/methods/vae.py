@@ -12,15 +12,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import gaussian_kl, reconstruction, reparameterise
-from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase, build_vae
+from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase
+from sitar.models.build import build_vae
 from sitar.registry import METHODS
 
 
-class BetaVAEConfig(Config):
+class BetaVAEConfig(NamedConfig):
     name: Literal["vae"] = "vae"
     beta: float = Field(default=2.0, ge=0, description="weight of the KL divergence")
     max_samples: int | None = Field(

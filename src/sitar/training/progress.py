@@ -15,7 +15,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 from sitar.progress import LINE_SECONDS
 
 
-class ProgressReport:
+class ProgressBar:
     """Shows a run's epochs on standard error. `enabled=False` shows nothing."""
 
     def __init__(self, enabled: bool = True) -> None:

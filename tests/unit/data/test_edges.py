@@ -15,13 +15,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from sitar.cli.data import app as data_commands
-from sitar.config import load_config, section_config
+from sitar.config import section_config
 from sitar.data import load_data
 from sitar.data.splitting import random_split
 from sitar.errors import ConfigError, DataError
 from sitar.images.cache import cached_images
 from sitar.images.download import Download, fetch
 from sitar.images.files import Files
+from sitar.presets import load_config
 from sitar.registry import DATASETS
 
 

@@ -48,7 +48,7 @@ def gradcam(model: TrainedModel, box: Box | None = None) -> tuple[dict[str, Any]
 
 def own_box(model: TrainedModel) -> Box | None:
     """Where the dataset knows that the face is."""
-    dataset = DATASETS.get(model.config.data.name)  # type: ignore[attr-defined]
+    dataset = DATASETS.get(model.config.data.name)
     return dataset.box_of_interest(model.config.data)
 
 

@@ -19,7 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sitar.config import Config
+from sitar.config import NamedConfig
 from sitar.data.base import Dataset
 from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
 from sitar.data.sample_table import SampleTable
@@ -33,7 +33,7 @@ NUM_TRAIN = 50_000
 NUM_EVAL = 10_000  # of each evaluation split
 
 
-class ColorMNISTConfig(Config):
+class ColorMNISTConfig(NamedConfig):
     name: Literal["color_mnist"] = "color_mnist"
     refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
     removed = {"variant": "paper"}

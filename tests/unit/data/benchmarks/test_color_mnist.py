@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from sitar.config import load_config
 from sitar.data import Data, EvalSplit, Task, TrainBatch, TrainSplit, load_data
 from sitar.data.benchmarks.color_mnist import ColorMNISTConfig
 from sitar.data.benchmarks.mnist_files import FILES, MNIST, load_mnist
 from sitar.data.types import to_float
 from sitar.errors import DataError
+from sitar.presets import load_config
 
 EMBEDDED = Path(str(resources.files("sitar.data.benchmarks").joinpath("mnist")))
 SPLITS = ("val", "val_ood", "id_test", "ood_test")

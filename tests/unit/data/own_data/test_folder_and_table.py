@@ -14,7 +14,6 @@ import pytest
 from PIL import Image
 
 import sitar
-from sitar.config import load_config
 from sitar.data import load_data
 from sitar.data.from_columns import filled
 from sitar.data.own_data.folder import Folder, FolderConfig
@@ -23,6 +22,7 @@ from sitar.data.sample_table import SampleTable, names
 from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
 from sitar.data.tables import Column
 from sitar.errors import DataError
+from sitar.presets import load_config
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,54 @@
+"""Compare two runs of one configuration, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from sitar.run_folder import RunFolder
+
+
+def weights(folder: RunFolder) -> dict[str, Tensor]:
+    """Read the weights that a run leaves."""
+    return load_file(folder.model_file)
+
+
+def metrics(folder: RunFolder) -> list[dict[str, Any]]:
+    """Read metrics.jsonl without the clock."""
+    lines = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def predictions(folder: RunFolder) -> dict[str, np.ndarray]:
+    """Read the logits, labels and groups that a run leaves."""
+    with np.load(folder.predictions_file) as arrays:
+        return dict(arrays)
+
+
+def assert_same_tensors(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
+    """Compare bit for bit. The message names the tensors that differ."""
+    assert a.keys() == b.keys(), f"tensors that only one has: {sorted(a.keys() ^ b.keys())}"
+    different = [name for name in a if a[name].dtype != b[name].dtype or not torch.equal(a[name], b[name])]
+    assert not different, f"tensors that differ: {different}"
+
+
+def assert_same_run(a: RunFolder, b: RunFolder) -> None:
+    """Compare everything that two runs of one configuration must share, bit for bit."""
+    for folder in (a, b):
+        assert folder.is_done, f"the run in {folder.path} is not finished"
+    assert_same_tensors(weights(a), weights(b))
+    assert metrics(a) == metrics(b), "the terms of the loss or the accuracies of an epoch differ (metrics.jsonl)"
+    ours, theirs = predictions(a), predictions(b)
+    assert ours.keys() == theirs.keys(), f"predictions that only one has: {sorted(ours.keys() ^ theirs.keys())}"
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name, strict=True)
+    mine, yours = (json.loads(folder.result_file.read_text()) for folder in (a, b))
+    mine.pop("seconds"), yours.pop("seconds")
+    assert mine == yours, "the results differ (result.json)"
+    assert a.read_config() == b.read_config(), "the settings differ (config.yaml)"
