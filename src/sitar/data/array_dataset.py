@@ -13,7 +13,7 @@ from pydantic import Field
 
 from sitar.config import NamedConfig
 from sitar.data.base import Dataset
-from sitar.data.from_columns import Columns, sample_table_from_columns
+from sitar.data.from_columns import SampleColumns, sample_table_from_columns
 from sitar.data.sample_table import SampleTable
 from sitar.data.severity import SeverityConfig, with_severity
 from sitar.data.splitting import SplitConfig
@@ -36,7 +36,7 @@ class ArrayDataset(Dataset):
     licence = "yours"
 
     @classmethod
-    def read(cls, path: Path, config: Any) -> tuple[NDArray[Any], Columns]:
+    def read(cls, path: Path, config: Any) -> tuple[NDArray[Any], SampleColumns]:
         """Inputs, features (n, d) as float32 or images (n, channel, height, width), and their labels."""
         raise NotImplementedError
 

@@ -459,7 +459,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         Waterbirds.samples(WaterbirdsConfig(root=str(tmp_path / "nowhere")))
     (tmp_path / "metadata.csv").write_text("img_filename,y\na.jpg,0\n")
-    with pytest.raises(DataError, match="lacks the columns split, place"):
+    with pytest.raises(DataError, match="has no column 'split', 'place'"):
         Waterbirds.samples(WaterbirdsConfig(root=str(tmp_path)))
 
 

@@ -16,12 +16,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from sitar.data.base import Box
-from sitar.data.benchmarks.metadata import coded, parquet_columns
 from sitar.data.image_dataset import PARQUET, WILDS, ImageDataset, ShortcutConfig
 from sitar.data.published_counts import TOTAL
 from sitar.data.sample_table import SampleTable, larger_diagonal, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import split_words
+from sitar.data.tables import ShardedTable
 from sitar.errors import ConfigError, DataError
 from sitar.images.files import Files, find_text, places, read_text
 from sitar.images.parquet import find_shards
@@ -180,10 +180,10 @@ def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, 
             "data.partition=first_10k goes by the names of the files, which Parquet files need not keep. Use official, "
             "or bring CelebA in its original layout."
         )
-    where = "CelebA's Parquet files"
-    columns = parquet_columns(root, (config.label, config.attribute))
-    label, attribute = (coded(columns, name, BINARY, where) for name in (config.label, config.attribute))
-    return names(columns["file"]), split_words(columns["split"], f"The names of {where}"), label, attribute
+    wanted = (config.label, config.attribute)
+    table = ShardedTable(root, "CelebA's Parquet files", wanted)
+    label, attribute = (table.coded(name, BINARY) for name in wanted)
+    return names(table.files()), split_words(table.split_words(), f"The names of {table.title}"), label, attribute
 
 
 def _first_10k(table: SampleTable, config: CelebAConfig) -> SampleTable:

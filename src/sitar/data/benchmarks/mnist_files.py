@@ -78,10 +78,10 @@ def _read(folder: Traversable, name: str, digest: str) -> NDArray[np.uint8]:
         raise DataError(f"MNIST file {name!r} (or {name}.gz) is missing in {str(folder)!r}. {advice}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"MNIST file {str(file)!r} is damaged ({error}). {advice}") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest:
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != digest:
         raise DataError(
-            f"{str(file)!r} is not MNIST's {name}: sha256 of its content is {found[:12]}…, expected {digest[:12]}…. "
+            f"{str(file)!r} is not MNIST's {name}: sha256 of its content is {sha256[:12]}…, expected {digest[:12]}…. "
             f"{advice}"
         )
     dimensions = content[3]

@@ -8,11 +8,12 @@ from collections import Counter
 from pathlib import PurePosixPath
 from typing import Literal
 
-from sitar.data.from_columns import Column, Columns, sample_table_from_columns
+from sitar.data.from_columns import SampleColumns, sample_table_from_columns
 from sitar.data.image_dataset import ImageDataset, ShortcutConfig
 from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import WORDS, SplitConfig
+from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.images.files import Files, is_image
 from sitar.registry import DATASETS
@@ -54,7 +55,7 @@ class Folder(ImageDataset):
             )
         label = Column("a folder's name", [_text(part[depth]) for part in parts])
         split = Column(str(config.root), [part[0] for part in parts]) if has_splits else None
-        return with_severity(sample_table_from_columns(names(images), Columns(label, split), config), config)
+        return with_severity(sample_table_from_columns(names(images), SampleColumns(label, split), config), config)
 
     @classmethod
     def val_share(cls, config: FolderConfig) -> float:

@@ -15,11 +15,12 @@ from PIL import Image
 
 import sitar
 from sitar.data import load_data
-from sitar.data.from_columns import Column, filled
+from sitar.data.from_columns import filled
 from sitar.data.own_data.folder import Folder, FolderConfig
 from sitar.data.own_data.table import TableConfig, TableOfImages
 from sitar.data.sample_table import SampleTable, names
 from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
+from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.presets import load_config
 
