@@ -196,13 +196,13 @@ def test_stopped_before_any_write_resumes_exactly(kind: str, tmp_path: Path, mon
     """The exhaustive form of the kills above: every state that a folder passes through is one to continue from."""
     config = EVERYWHERE[kind]()
     whole = run(config, tmp_path / "whole")
-    total = writes(lambda: run(config, tmp_path / "counted"), monkeypatch)
+    total = writes(lambda: run(config, tmp_path / "counted"))
     assert total > 15
     wrong = []
     for stop_at in range(total):
         path = tmp_path / f"stopped{stop_at}"
         with pytest.raises(Stop):
-            writes(lambda path=path: run(config, path), monkeypatch, stop_at=stop_at)
+            writes(lambda path=path: run(config, path), stop_at=stop_at)
         left = [name for name, content in hashes(path).items() if content != "folder"] if path.exists() else None
         try:
             assert_same_run(run(config, path, resume=True), whole)
@@ -431,10 +431,10 @@ def test_resume_on_a_gpu(kind: str, step: str, tmp_path: Path, monkeypatch: pyte
     config = EVERYWHERE[kind]()
     config = config.model_copy(update={"train": config.train.model_copy(update={"step": step})})
     whole = run(config, tmp_path / "whole", device="cuda")
-    for stop_at in range(6, writes(lambda: run(config, tmp_path / "counted", device="cuda"), monkeypatch), 5):
+    for stop_at in range(6, writes(lambda: run(config, tmp_path / "counted", device="cuda")), 5):
         path = tmp_path / f"stopped{stop_at}"
         with pytest.raises(Stop):
-            writes(lambda path=path: run(config, path, device="cuda"), monkeypatch, stop_at=stop_at)
+            writes(lambda path=path: run(config, path, device="cuda"), stop_at=stop_at)
         folder = run(config, path, resume=True, device="cuda")
         assert_close_runs(folder, whole)
         assert [line["learning_rate"] for line in metrics(folder)] == [line["learning_rate"] for line in metrics(whole)]

@@ -32,7 +32,7 @@ from helpers.runs import (
     weights,
     write_settings,
 )
-from sitar.config import ModelConfig, TrainConfig, read_config, run_config
+from sitar.config import ModelConfig, TrainConfig, run_config
 from sitar.data.types import Data, TrainBatch
 from sitar.errors import ConfigError, DataError, RunError, TrainingError
 from sitar.registry import METHODS
@@ -446,11 +446,11 @@ def test_settings_are_written_completely(finished: RunFolder) -> None:
     assert raw["seed"] == 7
     config = run_config(raw)
     assert config.to_dict() == raw
-    assert read_config(finished.config_file) == config
+    assert run_config(finished.read_config()) == config
 
 
 def test_the_settings_of_a_run_repeat_it(finished: RunFolder, tmp_path: Path) -> None:
-    config = read_config(finished.config_file)
+    config = run_config(finished.read_config())
     assert_same_run(run(config, tmp_path / "again"), finished)
 
 

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from sitar.config import ModelConfig, NamedConfig
+from sitar.data.base import Dataset
 from sitar.data.types import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
 from sitar.methods.sitar import SITAR, SITARConfig
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, METHODS
 
 CHECKSUM = "toy"  # of every toy dataset; a test that changes the data changes this
@@ -29,9 +31,10 @@ class BlobsConfig(NamedConfig):
     groups: bool = True
     features: bool = False
     """Twelve numbers of unlike scales, one of them constant, in the place of each image."""
+    splits: tuple[str, ...] = ("val", "ood_test")
 
 
-class Blobs:
+class Blobs(Dataset):
     """Images (3, 8, 8) whose brightness says the class and whose first channel agrees with it mostly.
 
     Every evaluation split has 40 samples, in groups of (class, whether the channel agrees).
@@ -39,8 +42,8 @@ class Blobs:
 
     Config = BlobsConfig
 
-    @staticmethod
-    def load(config: BlobsConfig) -> Data:
+    @classmethod
+    def load(cls, config: BlobsConfig, watch: Watch = unwatched) -> Data:
         random = torch.Generator().manual_seed(config.classes)
 
         def samples(n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,7 +58,7 @@ class Blobs:
         groups = TrainGroups(2 * y + agrees, (~agrees).long()) if config.groups else None
         evaluation = {}
         names = tuple(f"label={label},agrees={a}" for label in range(config.classes) for a in (0, 1))
-        for name in ("val", "ood_test"):
+        for name in config.splits:
             x_eval, y_eval, agrees = samples(40)
             evaluation[name] = EvalSplit(x_eval, y_eval, 2 * y_eval + agrees, names, (1 / len(names),) * len(names))
         classes = tuple(f"class {i}" for i in range(config.classes))
@@ -122,7 +125,7 @@ class GroupsConfig(NamedConfig):
     name: Literal["toy_groups"] = "toy_groups"
 
 
-class Groups:
+class Groups(Dataset):
     """A val split that says in its pixels what each sample is: (class, group, number within its group).
 
     Class 0 has the groups 0 (30 samples) and 1 (10), class 1 the groups 2 (10) and 3 (10).
@@ -131,8 +134,8 @@ class Groups:
     Config = GroupsConfig
     SIZES = (30, 10, 10, 10)
 
-    @staticmethod
-    def load(config: GroupsConfig) -> Data:
+    @classmethod
+    def load(cls, config: GroupsConfig, watch: Watch = unwatched) -> Data:
         group = torch.repeat_interleave(torch.arange(4), torch.tensor(Groups.SIZES))
         number = torch.cat([torch.arange(n) for n in Groups.SIZES])
         y = group // 2

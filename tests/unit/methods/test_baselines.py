@@ -1,4 +1,4 @@
-"""Losses and state of the baselines against plain references, written from the papers and the protocol."""
+"""Losses and state of the baselines against plain references, written from the papers and docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def assert_same_parameters(ours: nn.Module, reference: nn.Module, start: nn.Modu
 
 
 class LfFByHand:
-    """Section 3 of the protocol, one sample at a time, on networks of its own."""
+    """What docs/protocol.md says of LfF, one sample at a time, on networks of its own."""
 
     def __init__(self, biased: nn.Module, debiased: nn.Module, y: Tensor, q: float, decay: float) -> None:
         self.biased, self.debiased = copy.deepcopy(biased), copy.deepcopy(debiased)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from sitar.config import apply_overrides, preset_names, section_config
+from sitar.config import apply_overrides, section_config
 from sitar.data.own_data.table import TableConfig
 from sitar.data.tables import SUFFIXES, open_table
 from sitar.errors import ConfigError
+from sitar.presets import preset_names
 from sitar.registry import unknown
 from sitar.run_folder import RunFolder
 
