@@ -39,9 +39,17 @@ from sitar.models import Discriminator
 from sitar.models.build import build_classifier, build_vae
 from sitar.registry import METHODS
 
+DISCRIMINATOR_RATE = 1e-4  # of FactorVAE (Kim and Mnih, 2018)
+
 
 class SITARConfig(WeightedConfig):
-    removed = {"beta_start": None, "beta_anneal_epochs": 20, "discriminator_hidden": 256, "discriminator_layers": 3}
+    removed = {
+        "beta_start": None,
+        "beta_anneal_epochs": 20,
+        "discriminator_hidden": 256,
+        "discriminator_layers": 3,
+        "discriminator_rate": 1e-4,
+    }
 
     name: Literal["sitar"] = "sitar"
     alpha: float = Field(default=1.0, ge=0, description="strength of the noise")
@@ -65,7 +73,6 @@ class SITARConfig(WeightedConfig):
         default="sampled",
         description="sampled: one draw of noise a sample and step, the paper; analytic: its expectation by Theorem 1",
     )
-    discriminator_rate: float = Field(default=1e-4, gt=0, description="learning rate of FactorVAE's discriminator")
 
     @model_validator(mode="after")
     def _known_distribution(self) -> SITARConfig:
@@ -107,7 +114,7 @@ class SITAR(WeightedMethod):
     def phases(self) -> Iterator[Phase]:
         objectives = [Objective(self.loss, [*self.vae.parameters(), *self.classifier.parameters()])]
         if self.config.vae == "factor":
-            settings = {"learning_rate": self.config.discriminator_rate}
+            settings = {"learning_rate": DISCRIMINATOR_RATE}
             objectives.append(Objective(self.discriminator_loss, list(self.discriminator.parameters()), settings))
         yield GradientPhase("train", tuple(objectives))
 
