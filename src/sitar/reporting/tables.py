@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sitar.registry import metrics
 from sitar.reporting.comparison import Row
 from sitar.splits import TEST_SPLITS
 
-SHORT = {
-    "worst_group": "worst",
-    "adjusted_average": "adjusted",
-    "class_balanced": "balanced",
-    "calibration_error": "calibration",
-}
+HEADLINE = ("average", "worst_group")  # the metrics that every table shows
 SETTLED = 0.3  # slopes of Theorem 1's remainder that differ by more are not at their limit
 UPPER_BOUND = "†"
 UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
@@ -47,27 +43,28 @@ def marked(table: Table, needs_groups: bool) -> Table:
 def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row a split: average and worst group with their intervals. Fits a terminal of 80 columns."""
     rows = []
-    for name, metrics in splits.items():
-        intervals = metrics.get("intervals") or {}
-        row = [name, f"{metrics['n']:,}"]
-        for metric in ("average", "worst_group"):
-            row += [percent(metrics[metric]), percent_range(intervals.get(metric))]
+    for name, figures in splits.items():
+        intervals = figures.get("intervals") or {}
+        row = [name, f"{figures['n']:,}"]
+        for metric in HEADLINE:
+            row += [percent(figures[metric]), percent_range(intervals.get(metric))]
         rows.append(row)
     columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
     return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples.")
 
 
 def details_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One row a split: the other figures of result.json."""
-    metrics = ["adjusted_average", "class_balanced", "auroc", "auprc", "f1", "calibration_error"]
-    rows = [[name, *(percent(figures.get(metric)) for metric in metrics)] for name, figures in splits.items()]
-    columns = ["split", "adjusted average", "class balanced", "AUROC", "AUPRC", "F1", "calibration error"]
+    """One row a split: the other metrics, and errors last."""
+    others = [metric for metric in metrics().values() if metric.name not in HEADLINE]
+    others = sorted(others, key=lambda metric: not metric.higher_is_better)
+    rows = [[name, *(percent(figures.get(metric.name)) for metric in others)] for name, figures in splits.items()]
+    columns = ["split", *(metric.title for metric in others)]
     return Table(title, columns, rows, "Percent; the adjusted average weights groups as the training split does.")
 
 
 def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row a group, one column a split: accuracy and size."""
-    grouped = {name: metrics["groups"] for name, metrics in splits.items() if metrics["groups"]}
+    grouped = {name: figures["groups"] for name, figures in splits.items() if figures["groups"]}
     names = list(dict.fromkeys(group for groups in grouped.values() for group in groups))
     rows = []
     for group in names:
@@ -76,13 +73,13 @@ def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table(title, ["group", *grouped], rows, "Percent accuracy and number of samples; a dash for an empty group.")
 
 
-def compare_table(rows: Sequence[Row], metrics: Sequence[str] = ("average", "worst_group")) -> Table:
+def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table:
     """One line a row of runs: mean and deviation over seeds on every test split."""
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
-    columns = ["runs", "seeds", *(f"{split} {SHORT.get(metric, metric)}" for split in splits for metric in metrics)]
+    columns = ["runs", "seeds", *(f"{split} {metrics()[name].short}" for split in splits for name in names)]
     lines = []
     for row in rows:
-        cells = [row.summary(split, metric) for split in splits for metric in metrics]
+        cells = [row.summary(split, name) for split in splits for name in names]
         label = f"{row.label} {UPPER_BOUND}" if row.needs_groups else row.label
         lines.append([label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
     datasets = sorted({result["dataset"] for row in rows for result in row.results})
