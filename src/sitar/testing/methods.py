@@ -169,7 +169,8 @@ def check_training_leaves_a_complete_folder(case: MethodCase) -> None:
     files = {str(file.relative_to(folder.path)) for file in folder.path.rglob("*")}
     assert files >= FILES, f"files are missing: {sorted(FILES - files)}"
     assert "checkpoint/state.pt" not in files, "checkpoint/state.pt is left, which is for unfinished runs"
-    assert not [file for file in files if Path(file).name.startswith(".")], "a file was written by half"
+    half = [file for file in files if Path(file).name.startswith(".")]
+    assert not half, f"files that are only for a run in progress are left: {half}"
     lines = folder.metrics()
     assert lines, "no epoch was logged"
     assert all(isinstance(line["loss"], float) for line in lines if "loss" in line), "a loss is no number"
