@@ -23,7 +23,7 @@ PIXELS = 16
 
 
 class StripesConfig(NamedConfig):
-    """Settings of the data set."""
+    """Settings of the dataset."""
 
     name: Literal["stripes"] = "stripes"
     rho: float = Field(default=0.95, ge=0, le=1, description="share of images whose colour goes with the label")
