@@ -6,6 +6,7 @@ import re
 
 import pydantic
 import pytest
+import yaml
 
 from sitar.config import (
     ModelConfig,
