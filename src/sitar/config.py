@@ -17,24 +17,40 @@ Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_grou
 
 
 class Config(BaseModel):
-    """Base of every group of settings: frozen, unknown keys refused, no NaN or infinity."""
+    """Base of every group of settings: frozen, unknown keys refused, no NaN or infinity.
+
+    Earlier releases had settings that are gone or have another name. What they wrote must still be read, so a class
+    lists such settings in `removed` and `renamed`.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
     )
     refused: ClassVar[Mapping[str, str]] = {}  # keys that others of its kind have, and why it has none
-    removed: ClassVar[Mapping[str, Any]] = {}  # keys of earlier releases, each with the one value it still stands for
+    removed: ClassVar[Mapping[str, Any]] = {}  # keys of earlier releases, each with the one value that still holds
+    renamed: ClassVar[Mapping[str, str]] = {}  # keys of earlier releases, each with what it is called now
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_removed(cls, values: Any) -> Any:
-        """Drop a removed key that asks for what happens anyway: runs of earlier releases wrote it down."""
+    def _from_earlier_releases(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        for key, value in cls.removed.items():
-            if key in values and values[key] != value:
-                raise ValueError(f"{key} = {values[key]!r} was removed, only {value!r} is left: leave {key} out")
-        return {key: value for key, value in values.items() if key not in cls.removed}
+        return drop_removed(use_new_names(values, cls.renamed), cls.removed)
+
+
+def use_new_names(values: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings with every old name replaced by its new one."""
+    if both := [old for old, new in renamed.items() if old in values and new in values]:
+        raise ValueError(f"{both[0]} is called {renamed[both[0]]} now: give one of the two")
+    return {renamed.get(key, key): value for key, value in values.items()}
+
+
+def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that are gone. One that asks for what is gone as well is refused."""
+    for key, left in removed.items():
+        if key in values and values[key] != left:
+            raise ValueError(f"{key} = {values[key]!r} was removed, only {left!r} is left: leave {key} out")
+    return {key: value for key, value in values.items() if key not in removed}
 
 
 class NamedConfig(Config):
@@ -45,6 +61,8 @@ class NamedConfig(Config):
 
 class ModelConfig(Config):
     """The networks that every method shares, so that a comparison of methods is fair."""
+
+    removed = {"recon_target": "detached"}
 
     latent_dim: int | None = Field(
         default=10,
@@ -69,9 +87,6 @@ class ModelConfig(Config):
     )
     freeze_encoder: bool = Field(
         default=False, description="the encoder's features are computed once and kept; else it is trained with the rest"
-    )
-    recon_target: Literal["detached", "live"] = Field(
-        default="detached", description="whether the encoder is moved by the error of reconstructing its features"
     )
 
     @model_validator(mode="after")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.util
 import sys
@@ -20,14 +19,15 @@ class Plugin:
     """An entry point of an installed package. Nothing of the package is imported before `load`."""
 
     entry: metadata.EntryPoint
-    package: str  # name and version
+    package: str
+    version: str
 
     @property
     def name(self) -> str:
         return self.entry.name
 
     def __str__(self) -> str:
-        return f"{self.entry.value} of the package {self.package}"
+        return f"{self.entry.value} of the package {self.package!r} ({self.version})"
 
     def load(self) -> Any:
         """Import what the entry point names. The error of a package that fails names it, in one line."""
@@ -39,14 +39,13 @@ class Plugin:
             ) from error
 
 
-@functools.cache
-def find_plugins(group: str) -> tuple[Plugin, ...]:
+def find_plugins(group: str) -> list[Plugin]:
     """Find the entry points of a group, ordered by name and package."""
     plugins = []
     for entry in metadata.entry_points(group=group):
-        package = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-        plugins.append(Plugin(entry, package))
-    return tuple(sorted(plugins, key=lambda plugin: (plugin.name, plugin.package)))
+        about = entry.dist
+        plugins.append(Plugin(entry, "?", "?") if about is None else Plugin(entry, about.name, about.version))
+    return sorted(plugins, key=lambda plugin: (plugin.name, plugin.package))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from helpers.runs import TINY_METHOD, assert_same_tensors, fresh, settings
-from sitar.data.types import Data, Task, TrainBatch, TrainSplit
+from helpers.runs import TINY_METHOD, assert_same_tensors
+from sitar.data.types import Task, TrainBatch, TrainSplit
 from sitar.methods import Objective
 from sitar.presets import load_config, preset_names, preset_text
 from sitar.registry import METHODS
@@ -29,7 +29,6 @@ SITAR_VARIANTS = [
     *SITAR_NOISES,
     {"noise": "swap"},
     {"noise": "swap", "class_weight": "balanced"},
-    {"beta_start": 0.0, "beta_anneal_epochs": 2},
     {"alpha": 0.0, "lambda": 0.0},
     {"vae": "tc"},
     {"vae": "factor"},
@@ -87,15 +86,6 @@ def test_the_fake_mode_catches_a_host_sync() -> None:
 
     with pytest.raises(DataDependentOutputException):
         fake_terms(LossModule(module.method, objective), batch)
-
-
-def test_beta_annealing_reaches_its_value(tiny_data: Data) -> None:
-    method = fresh(settings("sitar", beta=3.0, beta_start=1.0, beta_anneal_epochs=4), tiny_data)
-    seen = []
-    for epoch in range(7):
-        method.begin_epoch(epoch)
-        seen.append(float(method.state_dict()["beta"]))
-    assert seen == [1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize("cls", [TrainBatch, TrainSplit, Task])

@@ -48,9 +48,7 @@ SPLIT_KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("erm", {}), ("sitar", {}), ("sitar", {"beta_start": 0.0, "beta_anneal_epochs": 2})]
-)
+@pytest.mark.parametrize(("name", "options"), [("erm", {}), ("sitar", {}), ("toy_annealed", {"anneal_epochs": 2})])
 def test_training_is_a_plain_loop(name: str, options: dict[str, Any], tmp_path: Path, tiny_data: Data) -> None:
     """The reference is what one would write by hand; 300 samples in batches of 64 leave a last batch to fill."""
     config = settings(name, seed=4, train={**TINY_TRAIN, "epochs": 2}, **options)
@@ -549,9 +547,8 @@ ENCODER = {"latent_dim": 4, "hidden": 8, "encoder": "test_resnet", "encoder_weig
 CAPTURED = {
     **{name: lambda name=name: settings(name) for name in METHODS.names()},
     "clip, schedule": lambda: settings(
-        "sitar",
+        "toy_annealed",
         train={**TINY_TRAIN, "schedule": "cosine", "warmup_epochs": 0.5, "gradient_clip": 1.0},
-        beta_start=0.0,
         noise="swap",
         class_weight="balanced",
     ),

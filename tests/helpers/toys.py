@@ -1,12 +1,14 @@
 """Small datasets and methods that make one property of training visible each.
 
-Also imported by the processes that the tests kill, so nothing here registers itself: `enter` does.
+Also imported by the processes that the tests kill, so nothing here registers itself: `entered` and `enter_here` do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from sitar.config import ModelConfig, NamedConfig
 from sitar.data.base import Dataset
 from sitar.data.types import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
+from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, METHODS
 
@@ -241,17 +244,41 @@ class Relay(Method):
         return self.second(x) + self.bias
 
 
-METHOD_TOYS: dict[str, type] = {"toy_tally": Tally, "toy_script": Script, "toy_relay": Relay}
+class AnnealedConfig(SITARConfig):
+    name: Literal["toy_annealed"] = "toy_annealed"
+    anneal_epochs: int = 6
+    """Epochs in which beta rises linearly from 0 to its value."""
+
+
+class Annealed(SITAR):
+    """SITAR whose loss changes from epoch to epoch: beta is a buffer that each epoch fills."""
+
+    Config = AnnealedConfig
+    config: AnnealedConfig
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.beta.fill_(self.config.beta * min(1.0, epoch / self.config.anneal_epochs))
+
+
+METHOD_TOYS: dict[str, type] = {
+    "toy_tally": Tally,
+    "toy_script": Script,
+    "toy_relay": Relay,
+    "toy_annealed": Annealed,
+}
 DATA_TOYS: dict[str, type] = {"toy_blobs": Blobs, "toy_groups": Groups}
 
 
-def enter(methods: MutableMapping[str, type], datasets: MutableMapping[str, type]) -> None:
-    """Put the toys beside the real classes."""
-    methods.update(METHOD_TOYS)
-    datasets.update(DATA_TOYS)
+@contextmanager
+def entered() -> Iterator[None]:
+    """Put the toys into the registries, and take them out at the end: other tests run over what is registered."""
+    METHODS.names(), DATASETS.names()
+    with patch.dict(METHODS._classes, METHOD_TOYS), patch.dict(DATASETS._classes, DATA_TOYS):
+        yield
 
 
 def enter_here() -> None:
-    """In a process of its own, where nobody else looks at the registries."""
+    """Put the toys into the registries of a process of its own, where nobody else looks at them."""
     METHODS.names(), DATASETS.names()
-    enter(METHODS._classes, DATASETS._classes)
+    METHODS._classes.update(METHOD_TOYS)
+    DATASETS._classes.update(DATA_TOYS)

@@ -6,6 +6,7 @@ import re
 
 import pydantic
 import pytest
+import yaml
 
 from sitar.config import (
     ModelConfig,
@@ -273,3 +274,99 @@ def test_override_that_cannot_be_read(override):
 
 def test_misspelt_split():
     assert "train.evaluate" in problems(changed("train", evaluate=["vla"]))[0]
+
+
+def test_settings_of_an_earlier_release_are_read():
+    """A run's config.yaml as it was written when there were more settings."""
+    config = run_config(yaml.safe_load(EARLIER_RUN))
+    now = {**changed("data", train_size=600), "train": {"epochs": 2}}
+    assert config == run_config(now, preset="color_mnist/sitar", seed=1)
+    assert "recon_target" not in config.to_dict()["model"]
+    assert "beta_start" not in config.to_dict()["method"]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "left", "gone"),
+    [
+        ("model", "recon_target", "detached", "live"),
+        ("method", "beta_start", None, 6.0),
+        ("method", "beta_anneal_epochs", 20, 10),
+        ("method", "discriminator_hidden", 256, 1000),
+        ("method", "discriminator_layers", 3, 6),
+    ],
+)
+def test_a_setting_that_was_removed(section, key, left, gone):
+    assert run_config(changed(section, **{key: left})) == run_config(RAW)
+    (line,) = problems(changed(section, **{key: gone}))
+    assert line == f"{section}: {key} = {gone!r} was removed, only {left!r} is left: leave {key} out."
+
+
+@pytest.mark.parametrize("name", ["afr", "vae"])
+def test_a_setting_that_was_renamed(name):
+    old, new = (run_config({**RAW, "method": {"name": name, key: 0.5}}) for key in ("pull", "l2"))
+    assert old == new
+    assert "pull" not in old.to_dict()["method"]
+    (line,) = problems({**RAW, "method": {"name": name, "pull": 0.5, "l2": 0.5}})
+    assert line == "method: pull is called l2 now: give one of the two."
+
+
+EARLIER_RUN = """\
+preset: color_mnist/sitar
+seed: 1
+data:
+  name: color_mnist
+  variant: paper
+  rho: 0.9
+  label_noise: 0.25
+  image_size: 28
+  train_size: 600
+  eval_size: 10000
+  seed: 0
+  root: null
+model:
+  latent_dim: 10
+  channels: null
+  hidden: 128
+  activation: gelu
+  encoder: null
+  encoder_weights: hub
+  stride_in_1x1: false
+  freeze_encoder: false
+  recon_target: detached
+method:
+  class_weight: null
+  name: sitar
+  alpha: 1.0
+  vae: beta
+  beta: 2.0
+  vae_scale: sum
+  lambda: 10.0
+  noise: axis
+  noise_distribution: gaussian
+  objective: sampled
+  beta_start: null
+  beta_anneal_epochs: 20
+  discriminator_hidden: 256
+  discriminator_layers: 3
+  discriminator_rate: 0.0001
+train:
+  epochs: 2
+  least_steps: 0
+  batch_size: 512
+  optimiser: adam
+  learning_rate: 0.001
+  weight_decay: 0.0
+  momentum: 0.9
+  schedule: constant
+  warmup_epochs: 0.0
+  augment: none
+  gradient_clip: null
+  precision: float32
+  step: auto
+  selection: last
+  patience: null
+  evaluate:
+  - val
+  evaluate_every: 1
+  checkpoint_seconds: 10.0
+"""

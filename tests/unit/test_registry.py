@@ -12,7 +12,7 @@ import pytest
 
 from helpers.packages import install
 from sitar.errors import ConfigError
-from sitar.plugins import find_plugins, import_file
+from sitar.plugins import import_file
 from sitar.registry import Registry
 
 GROUP = "sitar.toys"
@@ -25,13 +25,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Insta
     """A function that installs a package with entry points of the group, for one test."""
     site, before = tmp_path / "site", set(sys.modules)
     monkeypatch.syspath_prepend(str(site))
-    find_plugins.cache_clear()
 
     def of(package: str, entries: dict[str, str], modules: dict[str, str]) -> None:
         install(site, package, {GROUP: entries}, modules)
 
     yield of
-    find_plugins.cache_clear()
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
@@ -53,7 +51,7 @@ def test_a_plugin_is_listed_by_name_and_imported_when_it_is_asked_for(installed:
     assert bear is sys.modules["toy_box.bear"].Class
     assert toys.get("bear") is bear
     assert toys.available() == {"bear": bear, "ours": ConfigError}
-    assert toys.added_by("bear") == "toy_box.bear:Class of the package toy-box 1.0"
+    assert toys.added_by("bear") == "toy_box.bear:Class of the package 'toy-box' (1.0)"
     assert toys.added_by("ours") is None
 
 
@@ -80,7 +78,7 @@ def test_a_plugin_that_fails_is_named_and_the_rest_works(
     with pytest.raises(ConfigError) as caught:
         toys.get("bear")
     message = str(caught.value)
-    assert message.startswith(f"toy_box.bear:Class of the package toy-box 1.0 cannot be imported. {reason}")
+    assert message.startswith(f"toy_box.bear:Class of the package 'toy-box' (1.0) cannot be imported. {reason}")
     assert "\n" not in message
     assert list(toys.available()) == ["doll", "ours"]
     assert f"The toy 'bear' is left out. {message}" in caplog.text
@@ -103,7 +101,7 @@ def test_a_taken_name_is_refused_with_both_owners(installed: Install, caplog: py
     toys = registry()
     with caplog.at_level(logging.WARNING):
         assert toys.names() == toys.names() == ["bear", "ours"]
-    a, b = (f"box_{name}:Class of the package box-{name} 1.0" for name in "ab")
+    a, b = (f"box_{name}:Class of the package 'box-{name}' (1.0)" for name in "ab")
     assert [record.getMessage() for record in caplog.records] == [
         f"{b} is refused: the toy 'bear' is that of {a}.",
         f"{a} is refused: the toy 'ours' is that of sitar.errors.ConfigError.",
@@ -133,7 +131,7 @@ def test_a_file_cannot_take_the_name_of_a_plugin_or_of_ours(installed: Install, 
     mine = import_file(tmp_path / "mine.py").Class
     toys = registry()
     package, file = (
-        r"toy_box:Class of the package toy-box 1\.0",
+        r"toy_box:Class of the package 'toy-box' \(1\.0\)",
         r"Class in the file .*mine\.py \(sha256 [0-9a-f]{12}\)",
     )
     with pytest.raises(ValueError, match=f"toy 'bear' is registered twice: by {package}, and by {file}"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Json, Set, print_json, print_table
 from sitar.config import apply_overrides, section_config
 from sitar.errors import ConfigError
@@ -24,9 +25,9 @@ Root = Annotated[str | None, typer.Option(help="The folder with its files.")]
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
+def list_(import_: Import = None, as_json: Json = False) -> None:
     """List the datasets: what lies in the folder of each, its licence, and whom to cite."""
-    about = {name: _about(DATASETS.get(name)) for name in DATASETS.names()}
+    about = {name: _about(dataset) for name, dataset in DATASETS.available().items()}
     if as_json:
         print_json(about)
         return
@@ -39,7 +40,7 @@ def list_(as_json: Json = False) -> None:
 
 
 @app.command()
-def check(name: Name, root: Root = None, set_: Set = None, as_json: Json = False) -> None:
+def check(name: Name, root: Root = None, set_: Set = None, import_: Import = None, as_json: Json = False) -> None:
     """Count the groups of every split, from the metadata alone, beside published ones. Exits with 1 if they differ."""
     from sitar.data.published_counts import TOTAL, compare_counts
 
@@ -72,6 +73,7 @@ def prepare(
     root: Root = None,
     on_bad: Annotated[str | None, typer.Option(help="Images that cannot be read: fail, or skip them.")] = None,
     set_: Set = None,
+    import_: Import = None,
     as_json: Json = False,
 ) -> None:
     """Decode and resize every image once; runs then read the cache. Files that are missing are downloaded first, where

@@ -55,8 +55,7 @@ def build_vae(model: ModelConfig, inputs: Inputs) -> VAE:
     encoder, latent_dim = build_encoder(model, shape), model.axes
     features = isinstance(encoder, FeatureEncoder)
     decoder = FeatureDecoder(latent_dim, encoder) if features else ConvDecoder(latent_dim, encoder)
-    live = model.recon_target == "live"
-    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape), live_target=live)
+    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape))
 
 
 def build_network(model: ModelConfig, inputs: Inputs) -> Network:

@@ -11,7 +11,7 @@ import itertools
 import logging
 import re
 from dataclasses import dataclass
-from importlib import metadata, resources
+from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from sitar.errors import ConfigError
+from sitar.plugins import find_plugins, one_line
 from sitar.registry import unknown
 
 logger = logging.getLogger(__name__)
@@ -130,12 +131,12 @@ def _files() -> dict[str, _Found]:
     Presets of another package join the folder of the same name, so they have its base.
     """
     files = {name: _Found(file, "sitar") for name, file in _yaml_files(resources.files("sitar.presets")).items()}
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
-        package = entry.dist.name if entry.dist is not None else entry.name
+    for plugin in find_plugins(ENTRY_POINTS):
+        package, module = plugin.package, plugin.entry.module
         try:
-            added = _yaml_files(resources.files(entry.module))
-        except Exception as error:  # whatever a package may raise when it is imported
-            logger.warning("The presets of the package %r are left out: %s fails, %r.", package, entry.module, error)
+            added = _yaml_files(resources.files(module))
+        except (Exception, SystemExit) as error:  # whatever a package may raise when it is imported
+            logger.warning("The presets %s of the package %r are left out. %s.", module, package, one_line(error))
             continue
         for name, file in added.items():
             if name in files:

@@ -1,11 +1,7 @@
 """Contract checks that a package can run on the methods and datasets that it adds (docs/extending.md).
 
-import pytest
-from sitar.testing import method_checks
-
-@pytest.mark.parametrize("check", method_checks("mixup"))
-def test_mixup(check):
-    check()
+`check_method("mixup")` runs all of them. With pytest, `@pytest.mark.parametrize("check", method_checks("mixup"))` on a
+test that calls `check()` makes a test of each.
 """
 
 from sitar.testing.contract import Check, ContractError

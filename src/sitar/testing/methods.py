@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, stack_module_state, vmap
 
-from sitar.config import Config, RunConfig, run_config
+from sitar.config import NamedConfig, RunConfig, run_config
 from sitar.data.types import Data, GroupBatch, TrainBatch, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import FitPhase, GradientPhase, Method, Objective, build_method, data_for
 from sitar.registry import DATASETS, METHODS
-from sitar.run_folder import RunFolder
+from sitar.run_folder import LOCK, RunFolder
 from sitar.testing import toy
 from sitar.testing.contract import Check
 from sitar.testing.interrupt import Stop, writes
@@ -153,10 +153,10 @@ def batch_of(split: TrainSplit, phase: GradientPhase | None = None, size: int = 
 
 def check_settings(case: MethodCase) -> None:
     """The method is a subclass of `sitar.methods.Method` and has its settings as `Config`: a subclass of
-    `sitar.config.Config` in which `name: Literal["..."]` has the registered name as its default."""
+    `sitar.config.NamedConfig` in which `name: Literal["..."]` has the registered name as its default."""
     cls = METHODS.get(case.name)
     assert issubclass(cls, Method), f"{cls!r} is no subclass of sitar.methods.Method"
-    assert issubclass(cls.Config, Config), f"{cls.Config!r} is no subclass of sitar.config.Config"
+    assert issubclass(cls.Config, NamedConfig), f"{cls.Config!r} is no subclass of sitar.config.NamedConfig"
     config = case.config()
     assert isinstance(config.method, cls.Config), f"its settings are read into {type(config.method)}"
     name = config.to_dict()["method"]["name"]
@@ -169,7 +169,8 @@ def check_training_leaves_a_complete_folder(case: MethodCase) -> None:
     files = {str(file.relative_to(folder.path)) for file in folder.path.rglob("*")}
     assert files >= FILES, f"files are missing: {sorted(FILES - files)}"
     assert "checkpoint/state.pt" not in files, "checkpoint/state.pt is left, which is for unfinished runs"
-    assert not [file for file in files if Path(file).name.startswith(".")], "a file was written by half"
+    temporary = [file for file in files if Path(file).name.startswith(".") and Path(file).name != LOCK]
+    assert not temporary, "a file was written by half"
     lines = folder.metrics()
     assert lines, "no epoch was logged"
     assert all(isinstance(line["loss"], float) for line in lines if "loss" in line), "a loss is no number"

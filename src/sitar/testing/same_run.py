@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from sitar.run_folder import RunFolder
@@ -16,19 +15,17 @@ from sitar.run_folder import RunFolder
 
 def weights(folder: RunFolder) -> dict[str, Tensor]:
     """Read the weights that a run leaves."""
-    return load_file(folder.model_file)
+    return load(folder.model())
 
 
 def metrics(folder: RunFolder) -> list[dict[str, Any]]:
     """Read metrics.jsonl without the clock."""
-    lines = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in folder.metrics()]
 
 
 def predictions(folder: RunFolder) -> dict[str, np.ndarray]:
     """Read the logits, labels and groups that a run leaves."""
-    with np.load(folder.predictions_file) as arrays:
-        return dict(arrays)
+    return folder.predictions()
 
 
 def assert_same_tensors(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
@@ -48,7 +45,6 @@ def assert_same_run(a: RunFolder, b: RunFolder) -> None:
     assert ours.keys() == theirs.keys(), f"predictions that only one has: {sorted(ours.keys() ^ theirs.keys())}"
     for name, array in ours.items():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name, strict=True)
-    mine, yours = (json.loads(folder.result_file.read_text()) for folder in (a, b))
-    mine.pop("seconds"), yours.pop("seconds")
+    mine, yours = ({**folder.result(), "seconds": 0} for folder in (a, b))
     assert mine == yours, "the results differ (result.json)"
     assert a.read_config() == b.read_config(), "the settings differ (config.yaml)"

@@ -38,8 +38,8 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
 def describe_plugins(config: RunConfig) -> dict[str, Any]:
     """Say which package or file the dataset and the method of a run come from, where they are not ours."""
     sources = {
-        "dataset": DATASETS.added_by(config.data.name),  # type: ignore[attr-defined]
-        "method": METHODS.added_by(config.method.name),  # type: ignore[attr-defined]
+        "dataset": DATASETS.added_by(config.data.name),
+        "method": METHODS.added_by(config.method.name),
     }
     return {
         "plugins": {kind: source for kind, source in sources.items() if source is not None},

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import sitar.testing
-from sitar.config import Config
+from sitar.config import NamedConfig
 from sitar.data.types import TrainBatch, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Objective
 from sitar.methods.base import NetworkMethod
@@ -23,7 +23,7 @@ from sitar.testing import Check, ContractError, check_method, method_checks
 NAME = "toy_broken"
 
 
-class Settings(Config):
+class Settings(NamedConfig):
     name: Literal["toy_broken"] = NAME
 
 
@@ -37,7 +37,7 @@ class Plain(NetworkMethod):
 
 
 class OtherName(Plain):
-    class Config(Config):
+    class Config(NamedConfig):
         name: Literal["other"] = "other"
 
 

@@ -34,7 +34,7 @@ def check_has_axes(config: RunConfig) -> None:
     """Refuse a method without a VAE, before it is trained."""
     name = config.method.name
     if METHODS.get(name).vae_learns is None:
-        known = [other for other in METHODS.names() if METHODS.get(other).vae_learns is not None]
+        known = [other for other, cls in METHODS.available().items() if cls.vae_learns is not None]
         names, dataset = preset_names(), config.preset.partition("/")[0]
         such = next((f", such as {dataset}/{other}" for other in reversed(known) if f"{dataset}/{other}" in names), "")
         raise RunError(
