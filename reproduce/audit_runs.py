@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sitar.analysis.audit.audit import audit_run
+from sitar.run_folder import Run
 from sitar.training.run import train
 
 RHO = {"color_mnist": 0.9, "sites": 0.98}  # the last run of each has rho = 0.5: no shortcut
@@ -23,7 +24,7 @@ def summary(name: str, rho: float, seed: int, out: Path) -> dict[str, Any]:
     )
     audit = audit_run(folder)
     first, second = audit["axes"][:2]
-    environment = json.loads(folder.environment_file.read_text(encoding="utf-8"))
+    environment = Run.read(folder).environment
     return {
         "rho": rho,
         "seed": seed,

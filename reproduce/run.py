@@ -33,6 +33,7 @@ from typing import Any
 import yaml
 
 from sitar.reporting.tables import UPPER_BOUND, UPPER_BOUND_NOTE
+from sitar.run_folder import Run, RunFolder
 
 HERE = Path(__file__).parent
 ENVIRONMENT = ("commit", "python", "versions", "device", "data_checksum")
@@ -91,10 +92,9 @@ def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
     )  # fmt: skip
     if job["explain"]:
         from sitar.analysis.explain.explain import explain_runs
-        from sitar.run_folder import RunFolder
 
         folder = RunFolder(out / job["folder"])
-        if not folder.explain_file.is_file():
+        if not folder.is_explained:
             list(explain_runs([folder], device=device))
     return job["folder"]
 
@@ -127,8 +127,8 @@ def collect(name: str, out: Path, todo: list[dict[str, Any]]) -> None:
 
 def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Describe one run as the record holds it."""
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    finished = Run.read(RunFolder(folder))
+    result, lines = finished.result, finished.metrics
     run: dict[str, Any] = {key: job[key] for key in ("row", "column", "preset", "overrides", "seed")}
     run |= {key: result[key] for key in ("seconds", "needs_groups", "selection", "selected_epoch")}
     run["splits"] = {
@@ -137,8 +137,8 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         for split, metrics in result["splits"].items()
     }
     if job.get("explain"):
-        explained = json.loads((folder / "artifacts" / "explain.json").read_text(encoding="utf-8"))
-        run["splits"]["gradcam"] = {key: _short(explained["gradcam"][key]) for key in ("n", "mass_in_box", "box")}
+        gradcam = finished.folder.part("gradcam")[0]["gradcam"]
+        run["splits"]["gradcam"] = {key: _short(gradcam[key]) for key in ("n", "mass_in_box", "box")}
     if chosen := _selections(result, lines):
         run["selections"] = chosen
     if job.get("curves"):
@@ -147,8 +147,7 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         run["shortcut_score"] = [round(v, 3) for v in lines[-1]["shortcut_score"]]
     if "error_set" in lines[-1]:
         run["error_set"] = lines[-1]["error_set"]
-    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    run["environment"] = {key: environment[key] for key in ENVIRONMENT}
+    run["environment"] = {key: finished.environment[key] for key in ENVIRONMENT}
     return run
 
 

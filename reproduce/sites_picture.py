@@ -8,7 +8,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 
-from sitar.data.benchmarks.sites import SITES, Sites, SitesConfig
+from sitar.data.benchmarks.sites import SITES, Sites, SitesConfig, draw_digits
 
 TITLES = {
     "A": "A\nmostly 5-9",
@@ -23,10 +23,11 @@ FOLDER = Path(__file__).parents[1] / "docs"
 
 def main() -> None:
     matplotlib.use("Agg")
-    index, drawn = Sites.prepare(SitesConfig(train_size=60, eval_size=1))
-    digits = [np.flatnonzero((index.label == label) & (index.split == "train"))[: COLUMNS // 2] for label in (0, 1)]
-    images = drawn.images[np.concatenate(digits)]
-    rows = {"as drawn": images} | {TITLES[name]: [cast.apply(x) for x in images] for name, cast in SITES.items()}
+    config = SitesConfig(train_size=60, eval_size=1)
+    table = Sites.samples(config)
+    digits = [np.flatnonzero((table.label == label) & (table.split == "train"))[: COLUMNS // 2] for label in (0, 1)]
+    images = draw_digits(table, config)[np.concatenate(digits)]
+    rows = {"as drawn": images} | {TITLES[name]: [style.apply(x) for x in images] for name, style in SITES.items()}
     figure, axes = plt.subplots(len(rows), COLUMNS, figsize=(COLUMNS * 0.85 + 1.1, len(rows) * 0.85))
     for line, (title, taken) in zip(axes, rows.items(), strict=True):
         for axis, image in zip(line, taken, strict=True):

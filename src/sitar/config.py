@@ -1,37 +1,68 @@
-"""Settings: typed, frozen, complete. Unknown keys are refused; presets hold only differences from the defaults here."""
+"""Settings: typed, frozen, complete. Unknown keys are refused."""
 
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Iterable, Mapping
-from importlib import resources
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sitar.errors import ConfigError
-from sitar.registry import DATASETS, METHODS, did_you_mean, unknown
-
-logger = logging.getLogger(__name__)
+from sitar.registry import DATASETS, METHODS, did_you_mean
+from sitar.splits import Split
 
 Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
-Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
 
 
 class Config(BaseModel):
-    """Base of every group of settings: frozen, unknown keys refused, no NaN or infinity."""
+    """Base of every group of settings: frozen, unknown keys refused, no NaN or infinity.
+
+    Earlier releases had settings that are gone or have another name. What they wrote must still be read, so a class
+    lists such settings in `removed` and `renamed`.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
     )
     refused: ClassVar[Mapping[str, str]] = {}  # keys that others of its kind have, and why it has none
+    removed: ClassVar[Mapping[str, Any]] = {}  # keys of earlier releases, each with the one value that still holds
+    renamed: ClassVar[Mapping[str, str]] = {}  # keys of earlier releases, each with what it is called now
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_earlier_releases(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return drop_removed(use_new_names(values, cls.renamed), cls.removed)
+
+
+def use_new_names(values: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings with every old name replaced by its new one."""
+    if both := [old for old, new in renamed.items() if old in values and new in values]:
+        raise ValueError(f"{both[0]} is called {renamed[both[0]]} now: give one of the two")
+    return {renamed.get(key, key): value for key, value in values.items()}
+
+
+def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that are gone. One that asks for what is gone as well is refused."""
+    for key, left in removed.items():
+        if key in values and values[key] != left:
+            raise ValueError(f"{key} = {values[key]!r} was removed, only {left!r} is left: leave {key} out")
+    return {key: value for key, value in values.items() if key not in removed}
+
+
+class NamedConfig(Config):
+    """Base of the settings of a data set or a method. The name says which one."""
+
+    name: Any  # a string, of which every subclass allows one: its own
 
 
 class ModelConfig(Config):
     """The networks that every method shares, so that a comparison of methods is fair."""
+
+    removed = {"recon_target": "detached"}
 
     latent_dim: int | None = Field(
         default=10,
@@ -56,9 +87,6 @@ class ModelConfig(Config):
     )
     freeze_encoder: bool = Field(
         default=False, description="the encoder's features are computed once and kept; else it is trained with the rest"
-    )
-    recon_target: Literal["detached", "live"] = Field(
-        default="detached", description="whether the encoder is moved by the error of reconstructing its features"
     )
 
     @model_validator(mode="after")
@@ -132,9 +160,9 @@ class Identity(Config):
 class RunConfig(Identity):
     """Everything that decides a run. `data` and `method` are validated by the class that their `name` names."""
 
-    data: Config
+    data: NamedConfig
     model: ModelConfig
-    method: Config
+    method: NamedConfig
     train: TrainConfig
 
     def to_dict(self) -> dict[str, Any]:
@@ -232,73 +260,3 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[st
                 raise ConfigError(f"--set {override!r}: {part!r} holds a value, not settings.")
         target[path[-1]] = value
     return result
-
-
-def preset_names() -> list[str]:
-    """All presets that ship with the package, as dataset/method."""
-    root = resources.files("sitar.presets")
-    return sorted(
-        f"{folder.name}/{file.name.removesuffix('.yaml')}"
-        for folder in root.iterdir()
-        if folder.is_dir()
-        for file in folder.iterdir()
-        if file.name.endswith(".yaml")
-    )
-
-
-def preset_text(name: str) -> str:
-    """The YAML of a preset by name, or of a file of your own by path (ending in .yaml)."""
-    if name.endswith((".yaml", ".yml")):
-        try:
-            return Path(name).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"Cannot read the settings file {name!r}: {error}.") from error
-    if name not in preset_names():
-        raise unknown("preset", name, preset_names(), "A path to a .yaml file of your own works too.")
-    return resources.files("sitar.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def load_config(preset: str, overrides: Iterable[str] = (), seed: int | None = None) -> RunConfig:
-    """The complete configuration of a preset (or of a .yaml file) with overrides applied.
-
-    Epochs that are asked for are those that run: a preset's own `least_steps` gives way. With another method, what the
-    preset says of its own and the other does not know is left out.
-    """
-    overrides, raw = list(overrides), _mapping(preset_text(preset), preset)
-    asked = {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
-    if "train.epochs" in asked:
-        overrides.insert(0, "train.least_steps=0")
-    left = _foreign(raw.get("method"), asked.get("method.name", ""))
-    if left:
-        raw["method"] = {key: value for key, value in raw["method"].items() if key not in left}
-    config = run_config(apply_overrides(raw, overrides), preset=preset, seed=seed)
-    if left:
-        logger.warning("%s has no setting %s: left out.", asked["method.name"], ", ".join(left))
-    return config
-
-
-def _foreign(settings: Any, name: str) -> list[str]:
-    """What is said of a method that another, of this name, has no setting for."""
-    if not isinstance(settings, Mapping) or name not in METHODS.names():
-        return []
-    known = {field.alias or key for key, field in METHODS.get(name).Config.model_fields.items()}
-    return [str(key) for key in settings if key not in known]
-
-
-def read_config(path: Path) -> RunConfig:
-    """The configuration that a run folder holds."""
-    try:
-        return run_config(_mapping(path.read_text(encoding="utf-8"), str(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read {str(path)!r}: {error}.") from error
-
-
-def _mapping(text: str, name: str) -> dict[str, Any]:
-    try:
-        raw = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{name!r} is not valid YAML: {error}") from error
-    raw = {} if raw is None else raw
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{name!r} holds {type(raw).__name__}, not settings (key: value).")
-    return raw

@@ -1,59 +1,156 @@
-"""Names to classes, with a hint for names that do not exist."""
+"""Names to classes, ours and those that others add, with a hint for names that do not exist."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sitar.errors import ConfigError
+from sitar.plugins import Plugin, find_plugins, imported_file
 
+logger = logging.getLogger(__name__)
+
+FROM_OUTSIDE = "If it comes from a file of yours, name the file with --import; if from a package, install the package."
 T = TypeVar("T", bound=type)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question for a misspelt name, with a leading space, or an empty string when nothing is close."""
+    """Ask about a misspelt name, with a leading space. The string is empty when nothing is close."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], do: str = "") -> ConfigError:
-    """The error for a name that is not one of `known`; `do` says what to do about it."""
+    """Return the error for a name that is not one of `known`; `do` says what to do about it."""
     names = sorted(known)
     message = f"Unknown {kind} {name!r}.{did_you_mean(name, names)} Known: {', '.join(names)}."
     return ConfigError(f"{message} {do}".rstrip())
 
 
 class Registry:
-    """Classes by name. `home` is the package whose import fills it, so that a look-up never finds it empty."""
+    """Classes by name.
 
-    def __init__(self, kind: str, home: str) -> None:
+    `home` is the package of this library whose import registers our own classes. `group` is the group of entry points
+    through which other packages add theirs: the entry point's name is the class's name, and its value
+    `package.module:Class` is imported when this name is first looked up.
+    """
+
+    def __init__(self, kind: str, home: str, group: str | None = None) -> None:
         self.kind = kind
         self.home = home
+        self.group = group
         self._classes: dict[str, type] = {}
+        self._plugins: dict[str, Plugin] | None = None  # None: nobody has looked yet
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that enters a class under `name`."""
+        """Return a decorator that enters a class under `name`. A name that is taken is refused."""
 
         def enter(cls: T) -> T:
-            if name in self._classes:
-                raise ValueError(f"{self.kind} {name!r} is registered twice")
+            plugins = {} if self._is_ours(cls) else self._find()  # who was there first must be known first
+            if name in plugins and not _same_package(plugins[name], cls):
+                raise ValueError(self._twice(name, str(plugins[name]), cls))
+            if self._classes.get(name, cls) is not cls:
+                raise ValueError(self._twice(name, _owner(self._classes[name]), cls))
             self._classes[name] = cls
             return cls
 
         return enter
 
     def names(self) -> list[str]:
-        importlib.import_module(self.home)
-        return sorted(self._classes)
+        """List all names. No plug-in is imported for this."""
+        plugins = self._find()
+        return sorted({*self._classes, *plugins})
 
     def get(self, name: str) -> Any:
-        names = self.names()
+        """Return the class of this name. A plug-in is imported now, and one that fails is named in the error."""
+        plugins = self._find()
+        if name not in self._classes and name in plugins:
+            self._classes[name] = self._load(plugins[name])
         if name not in self._classes:
-            raise unknown(self.kind, name, names)
+            hint = (
+                "If it comes from a file of yours, name the file with --import. If from a package, install the package."
+            )
+            raise unknown(self.kind, name, self.names(), hint if self.group else "")
         return self._classes[name]
 
+    def available(self) -> dict[str, Any]:
+        """Return every class by name. A plug-in that cannot be imported is named in a warning and left out."""
+        classes = {}
+        for name in self.names():
+            try:
+                classes[name] = self.get(name)
+            except ConfigError as error:
+                logger.warning("The %s %r is left out. %s", self.kind, name, error)
+        return classes
 
-METHODS = Registry("method", home="sitar.methods")
-DATASETS = Registry("dataset", home="sitar.data")
+    def added_by(self, name: str) -> str | None:
+        """Say which package or file brings a class, with its version or digest; None for our own."""
+        cls = self.get(name)
+        if self._is_ours(cls):
+            return None
+        plugin = self._find().get(name)
+        return _owner(cls) if plugin is None else str(plugin)
+
+    @contextmanager
+    def holding(self, classes: dict[str, type]) -> Iterator[None]:
+        """Enter classes for the time of a `with` block only, as tests do with toys."""
+        self._find()
+        hidden = {name: self._classes[name] for name in classes if name in self._classes}
+        self._classes.update(classes)
+        try:
+            yield
+        finally:
+            for name in classes:
+                del self._classes[name]
+            self._classes.update(hidden)
+
+    def _find(self) -> dict[str, Plugin]:
+        """Have our own classes registered and the entry points read. A taken name is refused in a warning."""
+        importlib.import_module(self.home)
+        if self._plugins is None:
+            self._plugins = {}
+            for plugin in find_plugins(self.group) if self.group else ():
+                owner = None
+                if plugin.name in self._plugins:
+                    owner = str(self._plugins[plugin.name])
+                elif plugin.name in self._classes and not _same_package(plugin, self._classes[plugin.name]):
+                    owner = _owner(self._classes[plugin.name])
+                if owner is None:
+                    self._plugins[plugin.name] = plugin
+                else:
+                    logger.warning("%s is refused: the %s %r is that of %s.", plugin, self.kind, plugin.name, owner)
+        return self._plugins
+
+    def _load(self, plugin: Plugin) -> type:
+        cls = plugin.load()
+        if not isinstance(cls, type) or not isinstance(getattr(cls, "Config", None), type):
+            raise ConfigError(
+                f"{plugin} is no {self.kind}: an entry point of {self.group} is written package.module:Class, and the "
+                "class has its settings as `Config`."
+            )
+        return cls
+
+    def _is_ours(self, cls: type) -> bool:
+        return f"{cls.__module__}.".startswith(f"{self.home}.")
+
+    def _twice(self, name: str, owner: str, cls: type) -> str:
+        return f"{self.kind} {name!r} is registered twice: by {owner}, and by {_owner(cls)}"
+
+
+def _owner(cls: type) -> str:
+    """Say where a class comes from."""
+    file = imported_file(cls.__module__)
+    return f"{cls.__module__}.{cls.__qualname__}" if file is None else f"{cls.__qualname__} in {file}"
+
+
+def _same_package(plugin: Plugin, cls: type) -> bool:
+    """Say whether a class is of the package of an entry point: it may register itself as well."""
+    return plugin.entry.module.partition(".")[0] == cls.__module__.partition(".")[0]
+
+
+METHODS = Registry("method", home="sitar.methods", group="sitar.methods")
+DATASETS = Registry("dataset", home="sitar.data", group="sitar.datasets")

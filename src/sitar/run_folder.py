@@ -1,58 +1,101 @@
-"""What a run leaves on disk, and how to read it back. Needs no torch: tables and figures are rebuilt from this alone.
+"""The run folder: this module reads and writes every file in it, and no other module opens one.
 
 config.yaml       every setting
-metrics.jsonl     one line an epoch: phase, epoch, the terms of the loss, accuracies
+metrics.jsonl     one line for each epoch: phase, epoch, the terms of the loss, accuracies
 result.json       the contract with other programs (RESULT_VERSION)
 predictions.npz   logits, labels and groups of every evaluation split
 environment.json  commit, versions, device, seed, checksum of the data
 checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
-artifacts/        what a report shows and only a model can make
+artifacts/        what a report shows and only a model can make: explain.json with .npz files, theory.json, audit/
 done              written last
+
+`RunFolder` writes these files, and reads them one by one. `Run` is a finished run, read once. Neither needs torch:
+weights and checkpoints are bytes here, and every table and figure is rebuilt from a folder alone.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import tempfile
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NotRequired
 
 import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from sitar.errors import RunError
+from sitar.files import LockedError, locked, read_npz, to_json, to_npz, write_atomic
+from sitar.findings import (
+    AUDIT_VERSION,
+    EXPLAIN_VERSION,
+    PARTS,
+    RENAMED_PARTS,
+    array_parts,
+    sound_parts,
+    upgrade_explanation,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 RESULT_VERSION = 1
-AUDIT_VERSION = 1  # of artifacts/audit/audit.json
-EXPLAIN_VERSION = 1  # of artifacts/explain.json
+LOCK = ".lock"
+PLACES = ("data.root", "data.table", "data.file", "model.encoder_weights")  # settings that only say where files lie
+
+Arrays = dict[str, "NDArray[Any]"]
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Either the old file or the whole new one is there, whatever happens."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+class GroupResult(TypedDict):
+    """The size and the accuracy of a group. An empty group has no accuracy."""
+
+    n: int
+    accuracy: float | None
 
 
-def to_json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+class SplitResult(TypedDict):
+    """The metrics of a split: fractions, None where a figure does not exist. Further metrics may follow."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[reportGeneralTypeIssues]
+
+    n: int
+    average: float | None
+    worst_group: NotRequired[float | None]
+    groups: NotRequired[dict[str, GroupResult]]
+    intervals: NotRequired[dict[str, list[float] | None]]
+
+
+class Result(TypedDict):
+    """result.json. Runs of early releases lack what is not required."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[reportGeneralTypeIssues]
+
+    version: int
+    dataset: str
+    method: NotRequired[str]
+    needs_groups: NotRequired[bool]
+    preset: NotRequired[str]
+    seed: int
+    selection: str
+    selected_epoch: NotRequired[int | None]
+    seconds: float
+    classes: NotRequired[list[str]]
+    attributes: NotRequired[dict[str, list[str]]]
+    splits: dict[str, SplitResult]
+
+
+_RESULT = TypeAdapter(Result)
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run folder and the writing of its small files."""
+    """The files of a run: where they lie, how they are written, and how each is read back."""
 
     path: Path
 
@@ -93,69 +136,85 @@ class RunFolder:
         return self.path / "artifacts"
 
     @property
-    def audit(self) -> Path:
-        return self.artifacts / "audit"
-
-    @property
     def explain_file(self) -> Path:
         return self.artifacts / "explain.json"
 
     @property
-    def traversals_file(self) -> Path:
-        return self.artifacts / "traversals.npz"
+    def theory_file(self) -> Path:
+        return self.artifacts / "theory.json"
 
     @property
-    def gradcam_file(self) -> Path:
-        return self.artifacts / "gradcam.npz"
+    def audit_file(self) -> Path:
+        return self.artifacts / "audit" / "audit.json"
+
+    def part_file(self, name: str) -> Path:
+        """The arrays of a part of explain.json."""
+        return self.artifacts / f"{name}.npz"
 
     @property
-    def wrong_file(self) -> Path:
-        return self.artifacts / "wrong.npz"
+    def is_started(self) -> bool:
+        return self.config_file.is_file()
 
     @property
     def is_done(self) -> bool:
         return (self.path / "done").is_file()
 
-    def create(self, config: Mapping[str, Any]) -> None:
-        """Make the folder and write its configuration; refuse a folder that already holds something.
+    @property
+    def is_explained(self) -> bool:
+        return self.explain_file.is_file()
 
-        What a kill at this very moment leaves behind, an unfinished configuration, does not count.
+    # Before and while a run trains
+
+    def refuse_used(self) -> None:
+        """Refuse a folder that already holds something.
+
+        What a kill while the folder was made leaves behind does not count: a lock, or a part of a configuration.
         """
+        ours = (f".{self.config_file.name}.", LOCK)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if any(not entry.name.startswith(f".{self.config_file.name}.") for entry in self.path.iterdir()):
+            if self.path.exists() and any(not entry.name.startswith(ours) for entry in self.path.iterdir()):
                 raise RunError(
                     f"The run folder {str(self.path)!r} is already used. Choose another with --out, or continue that "
                     "run with --resume. Nothing was overwritten."
                 )
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def create(self, config: Mapping[str, Any]) -> None:
+        """Make the folder and write its configuration. A folder that already holds something is refused."""
+        self.refuse_used()
+        self.write_config(config)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
             write_atomic(self.config_file, yaml.safe_dump(dict(config), sort_keys=False).encode())
         except OSError as error:
-            raise RunError(
-                f"Cannot write the run folder {str(self.path)!r}: {error.strerror or error}. Choose another with --out."
-            ) from error
+            raise self._cannot_write(error) from error
+
+    def _cannot_write(self, error: OSError) -> RunError:
+        return RunError(
+            f"Cannot write the run folder {str(self.path)!r}: {error.strerror or error}. Choose another with --out."
+        )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing into this folder; a killed process leaves no lock behind."""
-        with self.config_file.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RunError(f"Another process is writing into the run folder {str(self.path)!r}.") from error
-            yield
-
-    def read_config(self) -> dict[str, Any]:
-        if not self.path.is_dir():
-            raise RunError(f"There is no run folder {str(self.path)!r}.")
-        if not self.config_file.is_file():
-            raise RunError(f"{str(self.path)!r} is not a run folder: it has no config.yaml.")
+        """Keep other processes from writing into this folder. A killed process leaves no lock behind."""
         try:
-            config = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise RunError(f"{str(self.config_file)!r} cannot be read: {error}.") from error
-        if not isinstance(config, dict):
-            raise RunError(f"{str(self.config_file)!r} holds no settings.")
-        return config
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = locked(self.path / LOCK, wait=False)
+            lock.__enter__()
+        except LockedError as error:
+            raise RunError(f"Another process is writing into the run folder {str(self.path)!r}.") from error
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        write_atomic(self.environment_file, to_json(environment))
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         with self.metrics_file.open("a", encoding="utf-8") as file:
@@ -176,24 +235,86 @@ class RunFolder:
             )
         write_atomic(self.metrics_file, b"".join(lines[:count]))
 
+    def write_model(self, weights: bytes) -> None:
+        self._write_checkpoint(self.model_file, weights)
+
+    def write_encoder(self, weights: bytes) -> None:
+        """Keep the weights of a frozen encoder, so that the run needs no others."""
+        self._write_checkpoint(self.encoder_file, weights)
+
+    def write_state(self, state: bytes) -> None:
+        """Write all that a stopped run needs to continue."""
+        self._write_checkpoint(self.state_file, state)
+
+    def _write_checkpoint(self, file: Path, content: bytes) -> None:
+        file.parent.mkdir(exist_ok=True)
+        write_atomic(file, content)
+
+    def finish(self, result: Mapping[str, Any], predictions: Mapping[str, NDArray[Any]] | None = None) -> None:
+        """Write what a finished run leaves, and mark it as done."""
+        if predictions is not None:
+            write_atomic(self.predictions_file, to_npz(predictions))
+        write_atomic(self.result_file, to_json(result))
+        write_atomic(self.path / "done", b"")
+        self.state_file.unlink(missing_ok=True)
+
+    # What a run has left
+
+    def read_config(self) -> dict[str, Any]:
+        if not self.path.is_dir():
+            raise RunError(f"There is no run folder {str(self.path)!r}.")
+        if not self.config_file.is_file():
+            raise RunError(f"{str(self.path)!r} is not a run folder: it has no config.yaml.")
+        try:
+            config = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise RunError(f"{str(self.config_file)!r} cannot be read: {error}.") from error
+        if not isinstance(config, dict):
+            raise RunError(f"{str(self.config_file)!r} holds no settings.")
+        return config
+
+    def environment(self) -> dict[str, Any] | None:
+        """Return environment.json, or None where there is none yet."""
+        if not self.environment_file.exists():
+            return None
+        try:
+            environment = json.loads(self.environment_file.read_text(encoding="utf-8"))
+            return {**environment, "data_checksum": str(environment["data_checksum"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{str(self.environment_file)!r} cannot be read: the run is damaged.") from error
+
     def metrics(self) -> list[dict[str, Any]]:
+        """Return the lines of metrics.jsonl. A line that a kill has cut is left out."""
         if not self.metrics_file.exists():
             return []
         try:
             lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
-            found = [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have cut the last one
+            values = [json.loads(line) for line in lines if line.endswith("\n")]
         except ValueError as error:
             raise RunError(f"{str(self.metrics_file)!r} is damaged: {error}.") from error
-        if not all(isinstance(line, dict) for line in found):
+        if not all(isinstance(value, dict) for value in values):
             raise RunError(f"{str(self.metrics_file)!r} is damaged: a line of it holds no values by name.")
-        return found
+        return values
 
-    def finish(self, result: Mapping[str, Any]) -> None:
-        write_atomic(self.result_file, to_json(result))
-        write_atomic(self.path / "done", b"")
+    def model(self) -> bytes:
+        return self._bytes(self.model_file)
 
-    def result(self) -> dict[str, Any]:
-        """result.json of a finished run."""
+    def encoder(self) -> bytes | None:
+        """Return the weights of the frozen encoder, or None where the run has not kept any."""
+        return self._bytes(self.encoder_file) if self.encoder_file.exists() else None
+
+    def state(self) -> bytes | None:
+        """Return the last checkpoint of an unfinished run, or None where it was stopped before the first."""
+        return self._bytes(self.state_file) if self.state_file.exists() else None
+
+    def _bytes(self, file: Path) -> bytes:
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise RunError(f"{str(file)!r} cannot be read: {error.strerror or error}.") from error
+
+    def result(self) -> Result:
+        """Return result.json of a finished run."""
         if not self.is_done:
             self.read_config()
             raise RunError(f"The run in {str(self.path)!r} is not finished. Continue it with --resume.")
@@ -205,14 +326,229 @@ class RunFolder:
             raise RunError(
                 f"{str(self.result_file)!r} is not of version {RESULT_VERSION}, the only one this release reads."
             )
-        return result
+        try:
+            _RESULT.validate_python(result, strict=True)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise RunError(
+                f"{str(self.result_file)!r} is damaged: {where} is not as it should be ({problem['msg']})."
+            ) from error
+        return result  # type: ignore[return-value]
+
+    def predictions(self) -> Arrays:
+        """Return logits, labels and groups by split, such as "test/logits"."""
+        return self._arrays(self.predictions_file)
+
+    def _arrays(self, file: Path) -> Arrays:
+        try:
+            return read_npz(file)
+        except ValueError as error:
+            raise RunError(f"{error}.") from error
+
+    # What was found out about a finished run
+
+    def write_explanation(self, explanation: Mapping[str, Any], arrays: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write explain.json and the arrays of its parts. While explain.json is there, it speaks of these arrays."""
+        self.artifacts.mkdir(exist_ok=True)
+        self.explain_file.unlink(missing_ok=True)
+        for name in array_parts():
+            if name in arrays:
+                write_atomic(self.part_file(name), to_npz(arrays[name]))
+            else:
+                self.part_file(name).unlink(missing_ok=True)
+        for old in RENAMED_PARTS:
+            self.part_file(old).unlink(missing_ok=True)
+        write_atomic(self.explain_file, to_json(explanation))
+
+    def explanation(self) -> dict[str, Any]:
+        """Return explain.json, in the names of today."""
+        content = self._findings(self.explain_file, (1, EXPLAIN_VERSION), explain_command(self))
+        return upgrade_explanation(content)
+
+    def part(self, name: str) -> tuple[dict[str, Any], Arrays]:
+        """Return explain.json and the arrays of one of its parts. A part that is missing is refused with the reason."""
+        explanation = self.explanation()
+        if not explanation.get(name):
+            reason = explanation.get("reasons", {}).get(name, "it was left out")
+            raise RunError(f"{str(self.path)!r} has no {name}: {reason}")
+        try:
+            return explanation, self.part_arrays(name)
+        except RunError as error:
+            raise RunError(f"{error} `{explain_command(self)}` makes it.") from error
+
+    def part_arrays(self, name: str) -> Arrays:
+        old = {new: old for old, new in RENAMED_PARTS.items()}.get(name, name)
+        file = self.part_file(name)
+        return self._arrays(file if file.exists() else self.part_file(old))
+
+    def write_theory(self, theory: Mapping[str, Any], figure: bytes) -> Path:
+        """Write theory.json and its figure, a PNG file, whose path is returned."""
+        self.artifacts.mkdir(exist_ok=True)
+        write_atomic(self.theory_file, to_json(theory))
+        write_atomic(self.theory_file.with_suffix(".png"), figure)
+        return self.theory_file.with_suffix(".png")
+
+    def write_audit(self, audit: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Write audit.json and its pictures as arrays."""
+        place = self.audit_file.parent
+        place.mkdir(parents=True, exist_ok=True)
+        write_atomic(place / "pictures.npz", to_npz(arrays))
+        write_atomic(self.audit_file, to_json(audit))
+
+    def audit(self) -> dict[str, Any]:
+        """Return audit.json of a run that was audited."""
+        command = shlex.join(["sitar", "audit", str(self.path)])
+        return self._findings(self.audit_file, (AUDIT_VERSION,), command)
+
+    def audit_arrays(self) -> Arrays:
+        return self._arrays(self.audit_file.parent / "pictures.npz")
+
+    def write_audit_figures(self, figures: Mapping[str, bytes]) -> list[Path]:
+        """Write PNG files by name beside audit.json. The figures of an earlier audit are removed."""
+        place = self.audit_file.parent
+        for old in place.glob("*.png"):
+            old.unlink()
+        for name, content in figures.items():
+            write_atomic(place / name, content)
+        return [place / name for name in figures]
+
+    def _findings(self, file: Path, versions: Iterable[int], made_by: str) -> dict[str, Any]:
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{str(file)!r} cannot be read. `{made_by}` makes it.") from error
+        if not isinstance(content, dict) or content.get("version") not in versions:
+            newest = max(versions)
+            raise RunError(f"{str(file)!r} is not of version {newest}, the newest one that this release reads.")
+        return content
 
 
-def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
-    """`key: mine here, theirs there` for every setting in which two configurations differ."""
-    for key in sorted({*mine, *theirs}, key=str):
-        a, b = mine.get(key), theirs.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            yield from differences(a, b, f"{prefix}{key}.")
-        elif a != b:
-            yield f"{prefix}{key}: {a!r} asked for, {b!r} in the folder"
+@dataclass(frozen=True)
+class Run:
+    """A finished run, read from its folder once.
+
+    Settings and result are read at once, and a run without them is refused. The rest is read when it is asked for. What
+    is optional and damaged counts as missing: `environment` is then empty, `explanation` and `audit` are None.
+    """
+
+    folder: RunFolder
+    config: dict[str, Any]
+    result: Result
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> Run:
+        return cls(folder, folder.read_config(), folder.result())
+
+    @property
+    def seed(self) -> int:
+        return self.result["seed"]
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        return self.folder.metrics()
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        try:
+            return self.folder.environment() or {}
+        except RunError:
+            return {}
+
+    @cached_property
+    def explanation(self) -> dict[str, Any] | None:
+        try:
+            return sound_parts(self.folder.explanation())
+        except RunError:
+            return None
+
+    @cached_property
+    def audit(self) -> dict[str, Any] | None:
+        try:
+            return self.folder.audit()
+        except RunError:
+            return None
+
+    def part(self, name: str) -> dict[str, Any] | None:
+        """Return a part of the explanation, or None where there is none."""
+        return (self.explanation or {}).get(name)
+
+    def part_arrays(self, name: str) -> Arrays:
+        """Return the arrays of a part of the explanation. They are empty where there are none."""
+        if name not in self._part_arrays:
+            try:
+                self._part_arrays[name] = self.folder.part_arrays(name) if PARTS[name].has_arrays else {}
+            except RunError:
+                self._part_arrays[name] = {}
+        return self._part_arrays[name]
+
+    @cached_property
+    def _part_arrays(self) -> dict[str, Arrays]:
+        return {}
+
+    @cached_property
+    def _predictions(self) -> Arrays:
+        try:
+            return self.folder.predictions()
+        except RunError:
+            return {}
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """Return the names of the classes. Runs of early releases have none, so theirs are numbered."""
+        widths = [array.shape[1] for name, array in self._predictions.items() if name.endswith("/logits")]
+        return self.result.get("classes") or [f"class {i}" for i in range(max(widths, default=2))]
+
+    def logits(self, split: str) -> NDArray[np.float32]:
+        import numpy as np
+
+        return self._predictions.get(f"{split}/logits", np.zeros((0, 2), np.float32))
+
+    def labels(self, split: str) -> NDArray[np.int64]:
+        import numpy as np
+
+        return self._predictions.get(f"{split}/y", np.zeros(0, np.int64))
+
+    def is_right(self, split: str) -> NDArray[np.bool_]:
+        """Return whether each sample of a split is classified correctly."""
+        return self.logits(split).argmax(1) == self.labels(split)
+
+    @property
+    def data_checksum(self) -> str | None:
+        return self.environment.get("data_checksum")
+
+
+def explain_command(*folders: RunFolder, axes: RunFolder | None = None) -> str:
+    """Return the shell command that explains runs, on the axes of one of them if it is named."""
+    shared = [] if axes is None else ["--axes", str(axes.path)]
+    return shlex.join(["sitar", "explain", *(str(folder.path) for folder in folders), *shared])
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return settings by their full name, such as method.alpha."""
+    settings: dict[str, Any] = {}
+    for key, value in config.items():
+        settings |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return settings
+
+
+def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings by their full name, without those that only say where files lie.
+
+    Data that has moved is the same data: its checksum tells. Of a file of weights the name counts, not its folder.
+    """
+    settings = flat(config)
+    kept = {key: value for key, value in settings.items() if key not in PLACES}
+    if weights := settings.get("model.encoder_weights"):
+        kept["model.encoder_weights"] = Path(str(weights)).name
+    return kept
+
+
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Return `key: mine here, theirs there` for every setting in which two runs differ, but for where files lie."""
+    a, b = without_places(mine), without_places(theirs)
+    return [
+        f"{key}: {a.get(key)!r} asked for, {b.get(key)!r} in the folder"
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key)
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +11,7 @@ import sitar.training.run
 from helpers import toys
 from helpers.runs import load_data, settings
 from sitar.data.types import Data
-from sitar.registry import DATASETS, METHODS
+from sitar.registry import METHODS
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +22,10 @@ def _data_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def _toys(monkeypatch: pytest.MonkeyPatch) -> Iterable[None]:
-    """The toys are in the registries during a test, and only then: other tests run over what is registered."""
-    METHODS.names(), DATASETS.names()
-    for name, cls in toys.METHOD_TOYS.items():
-        monkeypatch.setitem(METHODS._classes, name, cls)
-    for name, cls in toys.DATA_TOYS.items():
-        monkeypatch.setitem(DATASETS._classes, name, cls)
+def _toys() -> Iterator[None]:
+    """The toys are registered during a test, and only then."""
+    with toys.entered():
+        yield
 
 
 @pytest.fixture(scope="session")

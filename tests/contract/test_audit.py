@@ -16,13 +16,13 @@ from helpers import toys
 from helpers.runs import TINY_DATA, TINY_MODEL, fresh, hashes, load_data, run, settings, toy
 from sitar.analysis.audit import audit as shortcuts
 from sitar.analysis.audit.audit import audit_run, check_has_axes, examine
-from sitar.config import load_config
 from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import DataError, RunError
 from sitar.evaluation.trained_model import load
 from sitar.models import VAE
+from sitar.presets import load_config
 from sitar.registry import METHODS
-from sitar.reporting.figures.audit_figure import draw_audit, read_audit
+from sitar.reporting.figures.audit_figure import draw_audit
 from sitar.reporting.tables import audit_table
 from sitar.run_folder import RunFolder
 
@@ -79,7 +79,7 @@ def test_the_vae_is_shown_so_many_samples(tiny_data: Data) -> None:
 def test_the_axes_of_every_vae_are_audited(method: str, runs: Callable[..., RunFolder]) -> None:
     folder = runs(method)
     audit = audit_run(folder, "cpu")
-    assert audit == read_audit(folder)  # plain values, readable without torch
+    assert audit == folder.audit()  # plain values, readable without torch
     assert sorted(axis["axis"] for axis in audit["axes"]) == list(range(AXES))
     places = [(not axis["used"], -axis["accuracy"]) for axis in audit["axes"]]
     assert places == sorted(places)
@@ -92,7 +92,7 @@ def test_the_axes_of_every_vae_are_audited(method: str, runs: Callable[..., RunF
     assert any("have seen the label" in note for note in audit["notes"]) == (method != "vae")
     drawn = draw_audit(folder)
     assert {path.name for path in drawn} >= {"axes.png", f"axis{audit['axes'][0]['axis']}.png"}
-    with np.load(folder.audit / "pictures.npz") as arrays:
+    with np.load(folder.audit_file.parent / "pictures.npz") as arrays:
         first = audit["pictures"][0]
         assert arrays[f"axis{first['axis']}/traversal"].shape == (6, 9, 3, 14, 14)
         assert arrays[f"axis{first['axis']}/extremes"].shape == (2, 2, 8, 3, 14, 14)
@@ -244,7 +244,7 @@ def test_behind_a_frozen_encoder_there_are_real_images_only(tmp_path: Path, monk
     folder = run(toy("vae", model=model), tmp_path / "run")
     audit = audit_run(folder, "cpu")
     assert any("decodes features" in note for note in audit["notes"])
-    with np.load(folder.audit / "pictures.npz") as arrays:
+    with np.load(folder.audit_file.parent / "pictures.npz") as arrays:
         assert all(name.endswith("/extremes") for name in arrays)
         assert arrays
     assert len(draw_audit(folder)) == 4
@@ -269,13 +269,14 @@ def test_what_is_left_out_is_said(runs: Callable[..., RunFolder], monkeypatch: p
     assert (audit["held_out"]["n"], audit["held_out"]["of"]) == (150, 400)
 
 
+@pytest.mark.usefixtures("_toys")
 @pytest.mark.parametrize(
     ("method", "options", "error", "message"),
     [
         ("erm", {}, RunError, "the method 'erm' has none. Give a run or a preset of chroma_vae, sitar, vae"),
         (
             "vae",
-            {"data": {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 400}},
+            {"data": {"name": "toy_blobs", "splits": ["ood_test"]}},
             DataError,
             "no val split",
         ),

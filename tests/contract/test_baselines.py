@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import sitar.training.loop
 import sitar.training.run
 from helpers.runs import TOY_DATA, assert_same_tensors, fresh, metrics, run, toy, weights
-from sitar.config import Config, RunConfig
+from sitar.config import NamedConfig, RunConfig
 from sitar.data.types import (
     Data,
     EvalSplit,
@@ -49,7 +49,7 @@ SMALL: dict[str, dict[str, Any]] = {
 SGD = {"optimiser": "sgd", "learning_rate": 0.2}
 
 
-class CellsConfig(Config):
+class CellsConfig(NamedConfig):
     name: Literal["toy_cells"] = "toy_cells"
     present: tuple[int, ...] = (0, 2)
     """Classes with training samples, of three."""

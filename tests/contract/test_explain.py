@@ -26,14 +26,15 @@ from sitar.analysis.traversal import to_uint8
 from sitar.data.types import Data, EvalSplit
 from sitar.errors import RunError, SitarError
 from sitar.evaluation.trained_model import load
+from sitar.findings import EXPLAIN_VERSION
 from sitar.models import VAE
 from sitar.registry import METHODS
-from sitar.reporting.comparison import gather
+from sitar.reporting.comparison import compare_runs
 from sitar.reporting.html.report import _missing, _through, write_report
 from sitar.reporting.tables import explain_table, through_tables
-from sitar.run_folder import EXPLAIN_VERSION, RunFolder
+from sitar.run_folder import RunFolder
 
-PARTS = ("traversals", "sensitivity", "through", "gradcam", "wrong")
+PARTS = ("traversals", "sensitivity", "shared_axes", "gradcam", "mistakes")
 KEYS = ["version", "preset", "seed", "split_of_axes", *PARTS, "reasons"]
 AXES, STEPS, SHAPE = TINY_MODEL["latent_dim"], 11, (3, 14, 14)
 WITHOUT_SLOPE = {"diffusion", "chroma_vae"}  # with the latter's own head, k-NN
@@ -79,11 +80,11 @@ def test_every_method_has_values_or_reasons(name: str, runs: Callable[..., RunFo
     ]  # fmt: skip
     if sloped:
         check_axes(found["sensitivity"], AXES)
-        check_axes(found["through"], AXES)
-        assert (found["through"]["run"], found["through"]["seed"]) == (str(vae.path), 0)
+        check_axes(found["shared_axes"], AXES)
+        assert (found["shared_axes"]["run"], found["shared_axes"]["seed"]) == (str(vae.path), 0)
         assert len(found["sensitivity"]["signed"]) == AXES
         assert 0 < found["gradcam"]["mass_in_box"] < 1
-    files = {"explain.json", *(f"{part}.npz" for part in ("traversals", "gradcam", "wrong") if found[part])}
+    files = {"explain.json", *(f"{part}.npz" for part in ("traversals", "gradcam", "mistakes") if found[part])}
     assert {file.name for file in folder.artifacts.iterdir()} == files
     check_arrays(folder, found)
     (row,) = explain_table([found]).rows
@@ -104,21 +105,23 @@ def check_axes(part: dict[str, Any], axes: int) -> None:
 def check_arrays(folder: RunFolder, found: dict[str, Any]) -> None:
     """Shapes and types that reports rely on."""
     if found["traversals"] is not None:
-        with np.load(folder.traversals_file) as arrays:
+        with np.load(folder.part_file("traversals")) as arrays:
             starts, axes = (len(found["traversals"][key]) for key in ("starts", "axes"))
             check(arrays["images"], np.uint8, (starts, axes, STEPS, *SHAPE))
             check(arrays["probabilities"], np.float32, (starts, axes, STEPS, 2))
             np.testing.assert_allclose(arrays["probabilities"].sum(-1), 1, atol=1e-5)
     if found["gradcam"] is not None:
-        with np.load(folder.gradcam_file) as arrays:
+        with np.load(folder.part_file("gradcam")) as arrays:
             check(arrays["images"], np.uint8, (12, *SHAPE))
             check(arrays["maps"], np.float32, (12, *SHAPE[1:]))
             for name in ("labels", "predicted", "index"):
                 check(arrays[name], np.int64, (12,))
             assert 0 <= arrays["maps"].min() <= arrays["maps"].max() <= 1
-    with np.load(folder.wrong_file) as arrays:
-        assert set(arrays) == {f"{split}/{what}" for split in found["wrong"]["splits"] for what in ("index", "images")}
-        for split in found["wrong"]["splits"]:
+    with np.load(folder.part_file("mistakes")) as arrays:
+        assert set(arrays) == {
+            f"{split}/{what}" for split in found["mistakes"]["splits"] for what in ("index", "images")
+        }
+        for split in found["mistakes"]["splits"]:
             check(arrays[f"{split}/index"], np.int64, arrays[f"{split}/index"].shape)
             check(arrays[f"{split}/images"], np.uint8, (len(arrays[f"{split}/index"]), *SHAPE))
 
@@ -189,7 +192,7 @@ def test_chroma_vaes_head_uses_its_part_of_the_latent(head: str, runs: Callable[
 def test_the_ruler_moves_the_image(name: str, runs: Callable[..., RunFolder]) -> None:
     """Both models on the axes of a third run's VAE, against finite differences of the logits of decoded images."""
     model, vae = load(runs(name), "cpu"), load(runs("vae"), "cpu").method.vae
-    found = of(runs(name), [runs("vae")])["through"]
+    found = of(runs(name), [runs("vae")])["shared_axes"]
     with torch.no_grad():
         mu = vae.encode(model.data.evaluation["val"].x / 255)[0]
     expected = differences(lambda z: model.method.logits(vae.decode(z)), mu)
@@ -200,12 +203,12 @@ def test_the_ruler_moves_the_image(name: str, runs: Callable[..., RunFolder]) ->
 def test_the_first_run_with_a_vae_is_the_ruler(runs: Callable[..., RunFolder]) -> None:
     folders = [runs("erm"), runs("sitar"), runs("vae")]
     found = explained(*folders)
-    assert {one["through"]["run"] for one in found} == {str(folders[1].path)}
+    assert {one["shared_axes"]["run"] for one in found} == {str(folders[1].path)}
     (table,) = through_tables(found)
     assert len(table.columns) == 5
     assert [float(row[1]) for row in table.rows] == sorted((float(row[1]) for row in table.rows), reverse=True)
     assert len(explain_table(found).rows) == 3
-    assert {one["through"]["run"] for one in explained(*folders, axes=folders[2])} == {str(folders[2].path)}
+    assert {one["shared_axes"]["run"] for one in explained(*folders, axes=folders[2])} == {str(folders[2].path)}
 
 
 def test_runs_on_other_data_have_rulers_of_their_own(runs: Callable[..., RunFolder]) -> None:
@@ -213,12 +216,12 @@ def test_runs_on_other_data_have_rulers_of_their_own(runs: Callable[..., RunFold
     other = {**SMALL, "rho": 0.6}
     folders = [runs("erm"), runs("vae"), runs("erm", data=other), runs("vae", data=other)]
     found = explained(*folders)
-    assert [one["through"]["run"] for one in found] == [str(folders[i].path) for i in (1, 1, 3, 3)]
+    assert [one["shared_axes"]["run"] for one in found] == [str(folders[i].path) for i in (1, 1, 3, 3)]
     assert len(through_tables(found)) == 2
     named = explained(*folders, axes=folders[1])
-    assert [one["through"] is None for one in named] == [False, False, True, True]
-    assert "other data than the VAE" in named[2]["reasons"]["through"]
-    assert "None of these runs has a VAE" in of(runs("erm"))["reasons"]["through"]
+    assert [one["shared_axes"] is None for one in named] == [False, False, True, True]
+    assert "other data than the VAE" in named[2]["reasons"]["shared_axes"]
+    assert "None of these runs has a VAE" in of(runs("erm"))["reasons"]["shared_axes"]
 
 
 def test_traversals_move_one_axis_and_ask_the_classifier(runs: Callable[..., RunFolder]) -> None:
@@ -286,9 +289,7 @@ def test_the_box_is_the_one_given_or_the_datasets(
     given, _ = gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))
     rest, _ = gradcam.gradcam(model, (0.5, 0.0, 1.0, 1.0))
     assert given["mass_in_box"] + rest["mass_in_box"] == pytest.approx(1, abs=1e-5)
-    monkeypatch.setattr(
-        "sitar.data.benchmarks.color_mnist.ColorMNIST.face_box", lambda _: (0.5, 0.0, 1.0, 1.0), raising=False
-    )
+    monkeypatch.setattr("sitar.data.benchmarks.color_mnist.ColorMNIST.box_of_interest", lambda _: (0.5, 0.0, 1.0, 1.0))
     own, _ = gradcam.gradcam(model)
     assert own == rest
     assert gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))[0] == given
@@ -353,8 +354,8 @@ class TestFeaturesAndEncoders:
         (found,) = explained(folder)
         assert len(found["sensitivity"]["values"]) == 4
         assert set(found["reasons"]) == set(PARTS) - {"sensitivity"}
-        assert "features, not images" in found["reasons"]["wrong"]
-        assert found["reasons"]["through"] == "This data holds features, not images."
+        assert "features, not images" in found["reasons"]["mistakes"]
+        assert found["reasons"]["shared_axes"] == "This data holds features, not images."
         assert [file.name for file in folder.artifacts.iterdir()] == ["explain.json"]
         with pytest.raises(RunError, match="no VAE that decodes images"):
             explained(folder, axes=folder)
@@ -380,16 +381,17 @@ class TestFeaturesAndEncoders:
             return model.method.logits(model.encoder.network(images) if freeze else images)
 
         torch.testing.assert_close(
-            torch.tensor(found["through"]["values"]), differences(logits, mu), rtol=5e-2, atol=1e-5
+            torch.tensor(found["shared_axes"]["values"]), differences(logits, mu), rtol=5e-2, atol=1e-5
         )
         with pytest.raises(RunError, match="no VAE that decodes images"):
             explained(folder, axes=folder)
 
 
+@pytest.mark.usefixtures("_toys")
 def test_data_without_val_has_the_rest(runs: Callable[..., RunFolder]) -> None:
-    irm = {"name": "color_mnist", "variant": "irm", "train_size": 300, "eval_size": 60}
-    found = of(runs("sitar", data=irm), [runs("sitar", data=irm)])
-    assert set(found["reasons"]) == {"traversals", "sensitivity", "through"}
+    data = {"name": "toy_blobs", "splits": ["ood_test"]}
+    found = of(runs("sitar", data=data), [runs("sitar", data=data)])
+    assert set(found["reasons"]) == {"traversals", "sensitivity", "shared_axes"}
     assert all("no val split" in reason for reason in found["reasons"].values())
     assert found["gradcam"]["split"] == "ood_test"
 
@@ -402,7 +404,7 @@ def test_the_split_of_gradcam(runs: Callable[..., RunFolder]) -> None:
         model.data = Data(model.data.train, kept, model.data.classes, model.data.checksum)
         assert gradcam.gradcam(model)[0]["split"] == expected
     reasons = examine(model, Rulers([], None, "cpu"))[0]["reasons"]
-    assert reasons["wrong"] == "This data has no test split."
+    assert reasons["mistakes"] == "This data has no test split."
     empty = EvalSplit(splits["val"].x[:0], splits["val"].y[:0])
     model.data = Data(model.data.train, {"val": empty}, model.data.classes, model.data.checksum)
     assert set(examine(model, Rulers([], None, "cpu"))[0]["reasons"]) == set(PARTS)
@@ -413,10 +415,10 @@ def test_it_is_the_same_again_and_old_files_go(runs: Callable[..., RunFolder], t
     folder = RunFolder(tmp_path / "run")
     explained(folder)
     before = json.loads(folder.explain_file.read_text())
-    folder.traversals_file.write_bytes(b"of an earlier release")
+    folder.part_file("traversals").write_bytes(b"of an earlier release")
     (found,) = explained(folder)
     assert found == before
-    assert not folder.traversals_file.exists()
+    assert not folder.part_file("traversals").exists()
 
 
 def test_bugs_surface_and_reasons_do_not(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,9 +448,9 @@ def test_explain_json_goes_before_and_comes_last(
         assert not folder.explain_file.exists()
         written.append(path.name)
 
-    monkeypatch.setattr(explain, "write_atomic", note)
+    monkeypatch.setattr("sitar.run_folder.write_atomic", note)
     explained(folder)
-    assert written == ["gradcam.npz", "wrong.npz", "explain.json"]
+    assert written == ["gradcam.npz", "mistakes.npz", "explain.json"]
 
 
 def test_what_cannot_be_explained_is_refused_before_anything_is_computed(
@@ -482,7 +484,7 @@ def test_damaged_predictions_are_a_reason(runs: Callable[..., RunFolder], tmp_pa
     shutil.copytree(runs("erm").path, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     folder.predictions_file.write_bytes(folder.predictions_file.read_bytes()[:500])
-    assert "cannot be read" in explained(folder)[0]["reasons"]["wrong"]
+    assert "cannot be read" in explained(folder)[0]["reasons"]["mistakes"]
 
 
 def test_a_ruler_is_loaded_once(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,16 +508,16 @@ def test_the_commands_of_a_report_leave_runs_side_by_side(runs: Callable[..., Ru
         folders.append(RunFolder(tmp_path / name))
     paths = [folder.path for folder in folders]
     explained(*folders[:2])
-    folders[1].gradcam_file.unlink()
+    folders[1].part_file("gradcam").unlink()
     assert "decoded by the VAE of" in write_report(paths, tmp_path / "r.html").read_text(encoding="utf-8")
     for _ in range(2):
-        (comparison,), _ = gather(paths)
+        (comparison,), _ = compare_runs(paths)
         for part in _missing(comparison):
             if "command" in part:
                 *given, option, ruler = shlex.split(part["command"])[2:]
                 assert option == "--axes"
                 explained(*(RunFolder(Path(run)) for run in given), axes=RunFolder(Path(ruler)))
-    (comparison,), _ = gather(paths)
+    (comparison,), _ = compare_runs(paths)
     assert not [part for part in _missing(comparison) if "command" in part]
     through = _through(comparison)
     assert through is not None

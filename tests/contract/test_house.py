@@ -7,19 +7,29 @@ import inspect
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
+import yaml
 
 import sitar
-from sitar.registry import DATASETS, METHODS
+from sitar.registry import METHODS
 
 SOURCE = Path(sitar.__file__).parent
 ROOT = Path(__file__).parents[2]
 NAMELESS = ("training", "evaluation", "data", "reporting", "cli")
-TORCHLESS = ("sitar", "sitar.errors", "sitar.registry", "sitar.config", "sitar.run_folder", "sitar.reporting")
+TORCHLESS = (
+    "sitar",
+    "sitar.errors",
+    "sitar.plugins",
+    "sitar.registry",
+    "sitar.config",
+    "sitar.presets",
+    "sitar.run_folder",
+    "sitar.reporting",
+)
 
 
 def trees(*places: str) -> Iterator[tuple[Path, ast.Module]]:
@@ -59,16 +69,10 @@ def branches(tree: ast.Module, names: set[str], package: str) -> list[int]:
     return [node.lineno for node in strings(tree) if node.value in names and id(node) not in free]
 
 
-def variants() -> set[str]:
-    """Values that a setting of a dataset may have: a variant may be called as a method is (ColorMNIST's `irm`)."""
-    fields = [field for name in DATASETS.names() for field in DATASETS.get(name).Config.model_fields.values()]
-    return {value for field in fields for value in get_args(field.annotation) if isinstance(value, str)}
-
-
 @pytest.mark.parametrize("place", NAMELESS)
 def test_no_method_is_known_by_name(place: str) -> None:
     assert (SOURCE / place).is_dir()
-    names = set(METHODS.names()) - (variants() if place == "data" else set())
+    names = set(METHODS.names())
     found = [
         f"{file.relative_to(SOURCE)}:{line}" for file, tree in trees(place) for line in branches(tree, names, "sitar")
     ]
@@ -204,7 +208,7 @@ def test_what_needs_no_torch_imports_none() -> None:
 
 def test_presets_are_read_without_torch() -> None:
     """Listing and showing presets is text; validating one asks the method's class, which needs torch."""
-    code = "import sys\nfrom sitar.config import preset_names, preset_text\n"
+    code = "import sys\nfrom sitar.presets import preset_names, preset_text\n"
     code += "print(len([preset_text(name) for name in preset_names()]) > 3, 'torch' in sys.modules)"
     assert isolated(code).split() == ["True", "False"]
 
@@ -218,3 +222,16 @@ def test_the_floors_of_the_house_hold() -> None:
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "0 broken" in finished.stdout
+
+
+def test_the_version_stands_in_one_place() -> None:
+    """The package has it, and the wheel takes it from there. The citation has none, as it would be forgotten."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" not in project["project"]
+    assert ROOT / project["tool"]["hatch"]["version"]["path"] == ROOT / "src" / "sitar" / "__init__.py"
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert "version" not in citation
+
+
+def test_the_package_tells_type_checkers_that_it_has_types() -> None:
+    assert (SOURCE / "py.typed").is_file()

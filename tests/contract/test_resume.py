@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 import sitar
 import sitar.training.run
@@ -42,7 +43,6 @@ pytestmark = pytest.mark.usefixtures("_toys")
 
 EPOCHS = 10
 FULL = {"selection": "val_average", "patience": 50, "schedule": "cosine", "warmup_epochs": 1.5, "gradient_clip": 5.0}
-ANNEALED = {"beta_start": 0.0, "beta_anneal_epochs": 6}
 RISE_AND_FALL = [[5, 1, 1, 1], [9, 2, 2, 2], [20, 5, 5, 5], [9, 9, 2, 2], [8, 2, 2, 2], *[[30, 10, 10, 10]] * 5]
 
 WORKER = """
@@ -91,13 +91,16 @@ def end(file: Path, out: Path, when: Callable[[Path], bool], delay: float, sign:
 @pytest.fixture(scope="module")
 def killed_settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SITAR with all that has a state: an annealed loss, a schedule, a criterion with patience."""
-    config = settings("sitar", train={**TINY_TRAIN, "epochs": EPOCHS, **FULL}, noise="direction", **ANNEALED)
+    with toys.entered():
+        config = settings("toy_annealed", train={**TINY_TRAIN, "epochs": EPOCHS, **FULL}, noise="direction")
     return write_settings(config, tmp_path_factory.mktemp("settings") / "sitar.yaml")
 
 
 @pytest.fixture(scope="module")
 def never_killed(killed_settings: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return sitar.train(str(killed_settings), out=tmp_path_factory.mktemp("whole") / "run", device="cpu", progress=False)
+    out = tmp_path_factory.mktemp("whole") / "run"
+    with toys.entered():
+        return sitar.train(str(killed_settings), out=out, device="cpu", progress=False)
 
 
 MOMENTS = {
@@ -170,7 +173,7 @@ def interrupt(*_: Any) -> None:
 
 EVERYWHERE: dict[str, Callable[[], RunConfig]] = {
     "one phase": lambda: toy("erm"),
-    "all that has a state": lambda: toy("sitar", train=FULL, noise="swap", **ANNEALED),
+    "all that has a state": lambda: toy("toy_annealed", train=FULL, noise="swap"),
     "closed form": lambda: toy("sitar", objective="analytic", noise="direction"),
     "class criterion, sgd": lambda: toy(
         "erm", train={"selection": "val_class_balanced", "optimiser": "sgd", "schedule": "linear", "evaluate_every": 2}
@@ -193,13 +196,13 @@ def test_stopped_before_any_write_resumes_exactly(kind: str, tmp_path: Path, mon
     """The exhaustive form of the kills above: every state that a folder passes through is one to continue from."""
     config = EVERYWHERE[kind]()
     whole = run(config, tmp_path / "whole")
-    total = writes(lambda: run(config, tmp_path / "counted"), monkeypatch)
+    total = writes(lambda: run(config, tmp_path / "counted"))
     assert total > 15
     wrong = []
     for stop_at in range(total):
         path = tmp_path / f"stopped{stop_at}"
         with pytest.raises(Stop):
-            writes(lambda path=path: run(config, path), monkeypatch, stop_at=stop_at)
+            writes(lambda path=path: run(config, path), stop_at=stop_at)
         left = [name for name, content in hashes(path).items() if content != "folder"] if path.exists() else None
         try:
             assert_same_run(run(config, path, resume=True), whole)
@@ -236,7 +239,7 @@ def test_stopped_while_evaluating_resumes_without_training(tmp_path: Path, monke
 
 def test_rare_checkpoints_resume_exactly_too(tmp_path: Path) -> None:
     """With a checkpoint after the first epoch only, what was logged since is dropped and done again."""
-    config = toy("sitar", train={"checkpoint_seconds": 1000.0, "epochs": 5}, **ANNEALED)
+    config = toy("toy_annealed", train={"checkpoint_seconds": 1000.0, "epochs": 5})
     whole = run(config, tmp_path / "whole")
     with interrupted_after(4 * 4 + 1):
         run(config, tmp_path / "stopped")
@@ -271,6 +274,19 @@ def stopped(config: RunConfig, path: Path, steps: int = 10) -> RunFolder:
     with interrupted_after(steps):
         run(config, path)
     return RunFolder(path)
+
+
+def test_a_run_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
+    """Its config.yaml has settings that were removed since, with the values that they had by default."""
+    config = toy("sitar")
+    whole = run(config, tmp_path / "whole")
+    folder = stopped(config, tmp_path / "run")
+    earlier = config.to_dict()
+    earlier["model"]["recon_target"], earlier["method"]["beta_start"] = "detached", None
+    for made in (whole, folder):
+        made.config_file.write_text(yaml.safe_dump(earlier))
+    assert_same_run(run(config, folder.path, resume=True), whole)
+    assert folder.read_config() == earlier
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -415,10 +431,10 @@ def test_resume_on_a_gpu(kind: str, step: str, tmp_path: Path, monkeypatch: pyte
     config = EVERYWHERE[kind]()
     config = config.model_copy(update={"train": config.train.model_copy(update={"step": step})})
     whole = run(config, tmp_path / "whole", device="cuda")
-    for stop_at in range(6, writes(lambda: run(config, tmp_path / "counted", device="cuda"), monkeypatch), 5):
+    for stop_at in range(6, writes(lambda: run(config, tmp_path / "counted", device="cuda")), 5):
         path = tmp_path / f"stopped{stop_at}"
         with pytest.raises(Stop):
-            writes(lambda path=path: run(config, path, device="cuda"), monkeypatch, stop_at=stop_at)
+            writes(lambda path=path: run(config, path, device="cuda"), stop_at=stop_at)
         folder = run(config, path, resume=True, device="cuda")
         assert_close_runs(folder, whole)
         assert [line["learning_rate"] for line in metrics(folder)] == [line["learning_rate"] for line in metrics(whole)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ import torch
 from torch.optim import Adam
 
 import sitar
-from helpers.runs import run, weights
-from sitar.config import load_config, run_config
+from helpers.runs import assert_same_tensors, run, weights
+from sitar.config import run_config
 from sitar.errors import ConfigError, DataError, RunError
+from sitar.presets import load_config
+from sitar.reporting.comparison import compare_runs, group_runs, read_runs
 from sitar.run_folder import RunFolder
 from sitar.training.optimise import restore_optimiser
 from sitar.training.run import default_folder
@@ -26,7 +30,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
     folder.create(config.to_dict())
     with folder.lock(), pytest.raises(RunError, match="Another process"):
         run(config, folder.path, resume=True)
-    assert {path.name for path in folder.path.iterdir()} == {"config.yaml"}
+    assert {path.name for path in folder.path.iterdir()} - {".lock"} == {"config.yaml"}
     assert run(config, folder.path, resume=True).is_done  # the lock went with its holder
 
 
@@ -85,3 +89,67 @@ def test_the_same_run_has_the_same_weights_as_ever(tmp_path: Path) -> None:
     )
     found = [tensors["vae.mean.weight"].norm().item(), tensors["classifier.layers.0.weight"].sum().item()]
     assert found == pytest.approx([1.84865, 3.51206], rel=1e-3)
+
+
+def test_a_used_folder_is_refused_before_data_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("of somebody")
+    missing = ["data.root=/there/is/no/such/folder"]
+    with pytest.raises(RunError, match="already used"):
+        sitar.train("folder/erm", overrides=missing, out=tmp_path, progress=False)
+
+
+def test_data_that_cannot_be_loaded_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        sitar.train(
+            "folder/erm", overrides=["data.root=/there/is/no/such/folder"], out=tmp_path / "run", progress=False
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def _features(path: Path, seed: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(60, 4)).astype(np.float32)
+    np.savez(path, x=x, y=(x[:, 0] > 0).astype(int))
+    return path
+
+
+def _train(file: Path, out: Path, *more: str, **options: Any) -> RunFolder:
+    small = ["train.epochs=2", "train.least_steps=0", "model.latent_dim=2", f"data.file={file}"]
+    return sitar.train("npz/erm", overrides=[*small, *more], out=out, progress=False, device="cpu", **options)
+
+
+def test_data_that_moved_is_the_same_data(tmp_path: Path) -> None:
+    """A run is stopped, its data moves, and it goes on: one setting says where, and the run keeps it."""
+    here, there = _features(tmp_path / "here.npz"), _features(tmp_path / "there" / "moved.npz")
+    whole = _train(here, tmp_path / "whole")
+    cut = tmp_path / "cut"
+    shutil.copytree(whole.path, cut)
+    (cut / "done").unlink()
+    resumed = _train(there, cut, resume=True)
+    assert resumed.read_config()["data"]["file"] == str(there)
+    here.unlink()
+    assert sitar.load(resumed).classes == ("0", "1")
+    assert_same_tensors(weights(whole), weights(resumed))
+
+
+def test_other_data_is_not_resumed_on(tmp_path: Path) -> None:
+    whole = _train(_features(tmp_path / "a.npz"), tmp_path / "run")
+    (whole.path / "done").unlink()
+    with pytest.raises(RunError, match="data has changed"):
+        _train(_features(tmp_path / "b.npz", seed=1), tmp_path / "run", resume=True)
+
+
+def test_runs_on_moved_data_share_a_row(tmp_path: Path) -> None:
+    a, moved = _features(tmp_path / "a.npz"), _features(tmp_path / "elsewhere" / "b.npz")
+    other = _features(tmp_path / "other.npz", seed=1)
+    runs = [_train(a, tmp_path / "0"), _train(moved, tmp_path / "1", seed=1), _train(other, tmp_path / "2")]
+    rows = group_runs(read_runs([run.path for run in runs]))
+    assert [row.seeds for row in rows] == [[0, 1], [0]]
+    assert str(other) in rows[1].label, "other data under the same settings is told apart"
+    (comparison, _), left_out = compare_runs([run.path for run in runs])
+    assert not left_out
+    assert [run.seed for run in comparison.runs] == [0, 1]
+    twin = _train(moved, tmp_path / "twin")
+    with pytest.raises(RunError, match="the same run"):
+        read_runs([runs[0].path, twin.path])

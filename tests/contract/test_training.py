@@ -32,7 +32,7 @@ from helpers.runs import (
     weights,
     write_settings,
 )
-from sitar.config import ModelConfig, TrainConfig, read_config, run_config
+from sitar.config import ModelConfig, TrainConfig, run_config
 from sitar.data.types import Data, TrainBatch
 from sitar.errors import ConfigError, DataError, RunError, TrainingError
 from sitar.registry import METHODS
@@ -48,9 +48,7 @@ SPLIT_KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("erm", {}), ("sitar", {}), ("sitar", {"beta_start": 0.0, "beta_anneal_epochs": 2})]
-)
+@pytest.mark.parametrize(("name", "options"), [("erm", {}), ("sitar", {}), ("toy_annealed", {"anneal_epochs": 2})])
 def test_training_is_a_plain_loop(name: str, options: dict[str, Any], tmp_path: Path, tiny_data: Data) -> None:
     """The reference is what one would write by hand; 300 samples in batches of 64 leave a last batch to fill."""
     config = settings(name, seed=4, train={**TINY_TRAIN, "epochs": 2}, **options)
@@ -448,11 +446,11 @@ def test_settings_are_written_completely(finished: RunFolder) -> None:
     assert raw["seed"] == 7
     config = run_config(raw)
     assert config.to_dict() == raw
-    assert read_config(finished.config_file) == config
+    assert run_config(finished.read_config()) == config
 
 
 def test_the_settings_of_a_run_repeat_it(finished: RunFolder, tmp_path: Path) -> None:
-    config = read_config(finished.config_file)
+    config = run_config(finished.read_config())
     assert_same_run(run(config, tmp_path / "again"), finished)
 
 
@@ -549,9 +547,8 @@ ENCODER = {"latent_dim": 4, "hidden": 8, "encoder": "test_resnet", "encoder_weig
 CAPTURED = {
     **{name: lambda name=name: settings(name) for name in METHODS.names()},
     "clip, schedule": lambda: settings(
-        "sitar",
+        "toy_annealed",
         train={**TINY_TRAIN, "schedule": "cosine", "warmup_epochs": 0.5, "gradient_clip": 1.0},
-        beta_start=0.0,
         noise="swap",
         class_weight="balanced",
     ),

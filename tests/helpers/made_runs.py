@@ -106,9 +106,9 @@ def explain(
         "version": 1, "preset": "made", "seed": 0, "split_of_axes": "val",
         "traversals": {"axes": list(range(axes)), "starts": [{"label": -1}, {"label": 0}], "values": values}
         if has_axes else None,
-        "sensitivity": part, "through": {**part, "run": "runs/ruler", "preset": "made/sitar", "seed": 0},
+        "sensitivity": part, "shared_axes": {**part, "run": "runs/ruler", "preset": "made/sitar", "seed": 0},
         "gradcam": {"layer": "3", "split": "ood_test", "n": 50, "mass_in_box": 0.625, "box": [0.2, 0.2, 0.8, 0.8]},
-        "wrong": {"splits": ["id_test", "ood_test"], "most": 200},
+        "mistakes": {"splits": ["id_test", "ood_test"], "most": 200},
         "reasons": {} if has_axes else {"traversals": "A plain network decodes nothing."},
     }  # fmt: skip
     (folder.artifacts / "explain.json").write_text(json.dumps(about))
@@ -130,7 +130,7 @@ def explain(
             f"{split}/index": missed,
             f"{split}/images": (255 * _smooth(random, (len(missed), 3), size)).astype(np.uint8),
         }
-    _save(folder.artifacts / "wrong.npz", **wrong)
+    _save(folder.artifacts / "mistakes.npz", **wrong)
 
 
 def _smooth(random: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:

@@ -1,34 +1,40 @@
 """Small datasets and methods that make one property of training visible each.
 
-Also imported by the processes that the tests kill, so nothing here registers itself: `enter` does.
+Also imported by the processes that the tests kill, so nothing here registers itself: `entered` and `enter_here` do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
+from sitar.data.base import Dataset
 from sitar.data.types import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
+from sitar.methods.sitar import SITAR, SITARConfig
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, METHODS
 
 CHECKSUM = "toy"  # of every toy dataset; a test that changes the data changes this
 
 
-class BlobsConfig(Config):
+class BlobsConfig(NamedConfig):
     name: Literal["toy_blobs"] = "toy_blobs"
     classes: int = 2
     n: int = 50
     groups: bool = True
     features: bool = False
     """Twelve numbers of unlike scales, one of them constant, in the place of each image."""
+    splits: tuple[str, ...] = ("val", "ood_test")
 
 
-class Blobs:
+class Blobs(Dataset):
     """Images (3, 8, 8) whose brightness says the class and whose first channel agrees with it mostly.
 
     Every evaluation split has 40 samples, in groups of (class, whether the channel agrees).
@@ -36,8 +42,8 @@ class Blobs:
 
     Config = BlobsConfig
 
-    @staticmethod
-    def load(config: BlobsConfig) -> Data:
+    @classmethod
+    def load(cls, config: BlobsConfig, watch: Watch = unwatched) -> Data:
         random = torch.Generator().manual_seed(config.classes)
 
         def samples(n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,7 +58,7 @@ class Blobs:
         groups = TrainGroups(2 * y + agrees, (~agrees).long()) if config.groups else None
         evaluation = {}
         names = tuple(f"label={label},agrees={a}" for label in range(config.classes) for a in (0, 1))
-        for name in ("val", "ood_test"):
+        for name in config.splits:
             x_eval, y_eval, agrees = samples(40)
             evaluation[name] = EvalSplit(x_eval, y_eval, 2 * y_eval + agrees, names, (1 / len(names),) * len(names))
         classes = tuple(f"class {i}" for i in range(config.classes))
@@ -65,7 +71,7 @@ def as_features(x: Tensor) -> Tensor:
     return means * torch.logspace(-3, 3, means.shape[1])
 
 
-class TallyConfig(Config):
+class TallyConfig(NamedConfig):
     name: Literal["toy_tally"] = "toy_tally"
     slope: float = 1.0
     second_slope: float | None = None
@@ -115,11 +121,11 @@ class Tally(Method):
         return self.w * torch.ones(len(x), self.num_classes, device=x.device)
 
 
-class GroupsConfig(Config):
+class GroupsConfig(NamedConfig):
     name: Literal["toy_groups"] = "toy_groups"
 
 
-class Groups:
+class Groups(Dataset):
     """A val split that says in its pixels what each sample is: (class, group, number within its group).
 
     Class 0 has the groups 0 (30 samples) and 1 (10), class 1 the groups 2 (10) and 3 (10).
@@ -128,8 +134,8 @@ class Groups:
     Config = GroupsConfig
     SIZES = (30, 10, 10, 10)
 
-    @staticmethod
-    def load(config: GroupsConfig) -> Data:
+    @classmethod
+    def load(cls, config: GroupsConfig, watch: Watch = unwatched) -> Data:
         group = torch.repeat_interleave(torch.arange(4), torch.tensor(Groups.SIZES))
         number = torch.cat([torch.arange(n) for n in Groups.SIZES])
         y = group // 2
@@ -139,7 +145,7 @@ class Groups:
         return Data(TrainSplit(x, y), {"val": val}, ("a", "b"), CHECKSUM)
 
 
-class ScriptConfig(Config):
+class ScriptConfig(NamedConfig):
     name: Literal["toy_script"] = "toy_script"
     hits: tuple[tuple[int, int, int, int], ...]
     """For each epoch, how many samples of each group of `Groups` are classified rightly."""
@@ -171,7 +177,7 @@ class Script(Method):
         return nn.functional.one_hot(torch.where(right, y, 1 - y), 2).float()
 
 
-class RelayConfig(Config):
+class RelayConfig(NamedConfig):
     name: Literal["toy_relay"] = "toy_relay"
     first_epochs: int = 2
     dropout: float = 0.0
@@ -238,17 +244,41 @@ class Relay(Method):
         return self.second(x) + self.bias
 
 
-METHOD_TOYS: dict[str, type] = {"toy_tally": Tally, "toy_script": Script, "toy_relay": Relay}
+class AnnealedConfig(SITARConfig):
+    name: Literal["toy_annealed"] = "toy_annealed"
+    anneal_epochs: int = 6
+    """Epochs in which beta rises linearly from 0 to its value."""
+
+
+class Annealed(SITAR):
+    """SITAR whose loss changes from epoch to epoch: beta is a buffer that each epoch fills."""
+
+    Config = AnnealedConfig
+    config: AnnealedConfig
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.beta.fill_(self.config.beta * min(1.0, epoch / self.config.anneal_epochs))
+
+
+METHOD_TOYS: dict[str, type] = {
+    "toy_tally": Tally,
+    "toy_script": Script,
+    "toy_relay": Relay,
+    "toy_annealed": Annealed,
+}
 DATA_TOYS: dict[str, type] = {"toy_blobs": Blobs, "toy_groups": Groups}
 
 
-def enter(methods: MutableMapping[str, type], datasets: MutableMapping[str, type]) -> None:
-    """Put the toys beside the real classes."""
-    methods.update(METHOD_TOYS)
-    datasets.update(DATA_TOYS)
+@contextmanager
+def entered() -> Iterator[None]:
+    """Put the toys into the registries, and take them out at the end: other tests run over what is registered."""
+    METHODS.names(), DATASETS.names()
+    with patch.dict(METHODS._classes, METHOD_TOYS), patch.dict(DATASETS._classes, DATA_TOYS):
+        yield
 
 
 def enter_here() -> None:
-    """In a process of its own, where nobody else looks at the registries."""
+    """Put the toys into the registries of a process of its own, where nobody else looks at them."""
     METHODS.names(), DATASETS.names()
-    enter(METHODS._classes, DATASETS._classes)
+    METHODS._classes.update(METHOD_TOYS)
+    DATASETS._classes.update(DATA_TOYS)

@@ -9,8 +9,8 @@ from PIL import Image
 
 import sitar
 from sitar.analysis.audit.audit import audit_run
-from sitar.config import load_config
 from sitar.data import load_data
+from sitar.presets import load_config
 
 pytestmark = pytest.mark.slow
 

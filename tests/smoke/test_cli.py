@@ -135,11 +135,11 @@ def test_explain(folder: Path, tmp_path: Path) -> None:
     assert "runs/b: no traversals. This method has no VAE." in done.stdout
     assert "Findings: runs/a/artifacts/explain.json" in done.stdout
     names = {path.name for path in (tmp_path / "runs/a/artifacts").iterdir()}
-    assert names == {"explain.json", "traversals.npz", "gradcam.npz", "wrong.npz"}
+    assert names == {"explain.json", "traversals.npz", "gradcam.npz", "mistakes.npz"}
     printed = json.loads(sitar("explain", "runs/b", "--axes", "runs/a", "--json", cwd=tmp_path).stdout)
     found = json.loads((tmp_path / "runs/b/artifacts/explain.json").read_text())
     assert printed == [{"run": "runs/b", **found}]
-    assert found["through"]["run"] == "runs/a"
+    assert found["shared_axes"]["run"] == "runs/a"
     assert found["gradcam"]["mass_in_box"] is None
     assert "no VAE that decodes images" in sitar_error("explain", "runs/a", "--axes", "runs/b", cwd=tmp_path)
     for box in ("0,0,1", "0.5,0,0.2,1", "0,0,1,1.5", "0,0,nan,1", "left"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sitar.config import load_config
+from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 
 from .test_readme import ROOT, reproduce

@@ -14,7 +14,7 @@ from click.exceptions import UsageError
 from typer.main import get_command
 
 from sitar.cli.main import app
-from sitar.config import load_config
+from sitar.presets import load_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

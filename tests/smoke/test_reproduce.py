@@ -10,7 +10,7 @@ from statistics import mean
 import pytest
 
 import sitar
-from sitar.config import load_config
+from sitar.presets import load_config
 
 from .test_readme import ROOT, reproduce
 

@@ -1,4 +1,4 @@
-"""Settings, presets, overrides and the registry."""
+"""Settings, overrides and the registry."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import yaml
 
 from sitar.config import (
     ModelConfig,
+    NamedConfig,
     TrainConfig,
     apply_overrides,
-    load_config,
-    preset_names,
-    preset_text,
-    read_config,
     run_config,
 )
 from sitar.errors import ConfigError
@@ -111,13 +108,18 @@ def test_seed_that_is_not_allowed(seed):
         (changed("train", selection="val_average", evaluate=["val_ood"]), "train.evaluate must contain 'val'"),
         (changed("model", channels=[8, 0]), "every width in channels must be at least 1"),
         (changed("method", noise="swap", noise_distribution="uniform"), "swap draws no noise"),
-        (changed("data", variant="irm", rho=0.5), "irm variant fixes the severity"),
-        (changed("data", variant="irm", image_size=14), "irm variant fixes the severity"),
+        (changed("data", variant="irm"), "data: variant = 'irm' was removed, only 'paper' is left: leave variant out"),
     ],
 )
 def test_settings_that_do_not_go_together(raw, reason):
     (line,) = problems(raw)
     assert reason in line
+
+
+def test_a_removed_setting_of_an_old_run_is_dropped():
+    config = run_config(changed("data", variant="paper"))
+    assert config == run_config(RAW)
+    assert "variant" not in config.to_dict()["data"]
 
 
 def test_several_problems_at_once():
@@ -193,14 +195,6 @@ def test_last_override_wins():
     assert apply_overrides({}, ["a.b=1", "a.b=2"]) == {"a": {"b": 2}}
 
 
-def test_overrides_reach_the_run():
-    overrides = ["method.lambda=2", "train.learning_rate=1e-3", "model.channels=[8,8]", "seed=4"]
-    config = load_config("color_mnist/sitar", overrides)
-    assert (config.method.lambda_, config.train.learning_rate, config.model.channels) == (2, 1e-3, (8, 8))
-    assert config.seed == 4
-    assert load_config("color_mnist/sitar", overrides, seed=5).seed == 5
-
-
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
@@ -219,99 +213,6 @@ def test_bad_override(override, reason):
     assert reason in str(caught.value)
 
 
-def test_options_left_over_from_another_method_are_refused():
-    with pytest.raises(ConfigError) as caught:
-        load_config("color_mnist/sitar", ["method.name=erm", "method.alpha=1"])
-    assert "Unknown key 'method.alpha'" in str(caught.value)
-    assert "beta" not in str(caught.value)  # of the preset, which was not asked for
-
-
-def test_presets_ship():
-    assert {"color_mnist/sitar", "color_mnist/erm", "color_mnist/control"} <= set(preset_names())
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_preset_is_valid_and_round_trips(name):
-    config = load_config(name, seed=7)
-    assert (config.preset, config.seed) == (name, 7)
-    saved = yaml.safe_load(yaml.safe_dump(config.to_dict()))
-    assert run_config(saved) == config
-    assert run_config(saved).to_dict() == config.to_dict()
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_every_value_of_a_preset_has_a_source(name):
-    for line in preset_text(name).splitlines():
-        is_section = re.fullmatch(r"\w+:", line)
-        is_comment = line.startswith("#") or not line.strip()
-        if not is_section and not is_comment and not re.match(r"\s*name:", line):
-            assert re.search(r"\S  # source: \S", line), line
-
-
-def test_paper_preset_has_the_papers_numbers():
-    """v1, Table 6: d, alpha, beta and lambda."""
-    config = load_config("color_mnist/sitar")
-    method = config.method
-    assert (config.model.latent_dim, method.alpha, method.beta, method.lambda_) == (10, 1, 2, 10)
-    assert (method.noise, method.noise_distribution, config.data.rho) == ("axis", "gaussian", 0.9)
-
-
-def test_control_has_neither_noise_nor_consistency():
-    method = load_config("color_mnist/control").method
-    assert (method.alpha, method.lambda_, method.beta) == (0, 0, 2)
-
-
-@pytest.mark.parametrize("suffix", ["yaml", "yml"])
-def test_own_file(tmp_path, suffix):
-    file = tmp_path / f"mine.{suffix}"
-    file.write_text("data: {name: color_mnist}\nmethod: {name: erm}\ntrain: {epochs: 2}\n")
-    config = load_config(str(file), ["train.batch_size=8"])
-    assert (config.preset, config.train.epochs, config.train.batch_size) == (str(file), 2, 8)
-
-
-def test_file_of_a_run(tmp_path):
-    file = tmp_path / "config.yaml"
-    config = load_config("color_mnist/sitar", ["method.alpha=0.3"], seed=2)
-    file.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
-    assert read_config(file) == config
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(ConfigError, match=r"Cannot read .*none\.yaml"):
-        load_config(str(tmp_path / "none.yaml"))
-    with pytest.raises(ConfigError, match=r"Cannot read .*none\.yaml"):
-        read_config(tmp_path / "none.yaml")
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"a: [", "not valid YAML"), (b"- 1\n- 2\n", "holds list, not settings"), (b"\xff\xfe\x00", "Cannot read")],
-)
-def test_file_that_holds_no_settings(tmp_path, content, reason):
-    file = tmp_path / "bad.yaml"
-    file.write_bytes(content)
-    with pytest.raises(ConfigError, match=reason) as caught:
-        load_config(str(file))
-    assert "bad.yaml" in str(caught.value)
-
-
-def test_empty_file_misses_its_names(tmp_path):
-    file = tmp_path / "empty.yaml"
-    file.write_text("")
-    with pytest.raises(ConfigError, match=r"data\.name is missing"):
-        load_config(str(file))
-
-
-def test_unknown_preset():
-    with pytest.raises(
-        ConfigError, match=r"Unknown preset 'color_mnist/sitr'. Did you mean 'color_mnist/sitar'\?"
-    ) as caught:
-        load_config("color_mnist/sitr")
-    for name in preset_names():
-        assert name in str(caught.value)
-    assert ".yaml file of your own" in str(caught.value)
-
-
 def test_did_you_mean():
     assert did_you_mean("sitr", ["erm", "sitar"]) == " Did you mean 'sitar'?"
     assert did_you_mean("qqqq", ["erm", "sitar"]) == ""
@@ -325,6 +226,14 @@ def test_registry_look_up(registry, kind, name):
     assert registry.get(name).Config.model_fields["name"].default == name
     with pytest.raises(ConfigError, match=f"Unknown {kind} '{name}x'. Did you mean '{name}'. Known: .*{name}"):
         registry.get(f"{name}x")
+
+
+@pytest.mark.parametrize("registry", [METHODS, DATASETS], ids=["methods", "datasets"])
+def test_settings_carry_the_name_under_which_their_class_is_registered(registry):
+    for name in registry.names():
+        config = registry.get(name).Config
+        assert issubclass(config, NamedConfig)
+        assert config().name == name
 
 
 def test_registry_refuses_a_name_twice():
@@ -367,27 +276,97 @@ def test_misspelt_split():
     assert "train.evaluate" in problems(changed("train", evaluate=["vla"]))[0]
 
 
-@pytest.mark.parametrize("name", METHODS.names())
-@pytest.mark.parametrize("preset", ["npz/erm", "npz/sitar_best", "folder/erm"])
-def test_a_preset_takes_any_method(preset: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    config = load_config(preset, [f"method.name={name}"])
-    assert config.method.name == name
-    known = set(METHODS.get(name).Config.model_fields)
-    assert ("class_weight: left out" in caplog.text) == ("class_weight" not in known)
-    with pytest.raises(ConfigError, match=r"Unknown key 'method\.nothing'"):
-        load_config(preset, [f"method.name={name}", "method.nothing=1"])
+def test_settings_of_an_earlier_release_are_read():
+    """A run's config.yaml as it was written when there were more settings."""
+    config = run_config(yaml.safe_load(EARLIER_RUN))
+    now = {**changed("data", train_size=600), "train": {"epochs": 2}}
+    assert config == run_config(now, preset="color_mnist/sitar", seed=1)
+    assert "recon_target" not in config.to_dict()["model"]
+    assert "beta_start" not in config.to_dict()["method"]
 
 
-def test_epochs_that_are_asked_for_are_those_that_run() -> None:
-    assert load_config("folder/sitar_best").train.least_steps == 1700
-    assert load_config("folder/sitar_best", ["train.epochs=2"]).train.least_steps == 0
-    both = load_config("folder/sitar_best", ["train.least_steps=9", "train.epochs=2"]).train
-    assert (both.epochs, both.least_steps) == (2, 9)
+@pytest.mark.parametrize(
+    ("section", "key", "left", "gone"),
+    [
+        ("model", "recon_target", "detached", "live"),
+        ("method", "beta_start", None, 6.0),
+        ("method", "beta_anneal_epochs", 20, 10),
+        ("method", "discriminator_hidden", 256, 1000),
+        ("method", "discriminator_layers", 3, 6),
+    ],
+)
+def test_a_setting_that_was_removed(section, key, left, gone):
+    assert run_config(changed(section, **{key: left})) == run_config(RAW)
+    (line,) = problems(changed(section, **{key: gone}))
+    assert line == f"{section}: {key} = {gone!r} was removed, only {left!r} is left: leave {key} out."
 
 
-@pytest.mark.parametrize("kind", ["folder", "table", "npz", "features"])
-@pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
-def test_your_own_data_has_class_weights_and_enough_steps(kind: str, method: str) -> None:
-    config = load_config(f"{kind}/{method}")
-    assert config.method.class_weight == "balanced"
-    assert config.train.least_steps == 1700
+@pytest.mark.parametrize("name", ["afr", "vae"])
+def test_a_setting_that_was_renamed(name):
+    old, new = (run_config({**RAW, "method": {"name": name, key: 0.5}}) for key in ("pull", "l2"))
+    assert old == new
+    assert "pull" not in old.to_dict()["method"]
+    (line,) = problems({**RAW, "method": {"name": name, "pull": 0.5, "l2": 0.5}})
+    assert line == "method: pull is called l2 now: give one of the two."
+
+
+EARLIER_RUN = """\
+preset: color_mnist/sitar
+seed: 1
+data:
+  name: color_mnist
+  variant: paper
+  rho: 0.9
+  label_noise: 0.25
+  image_size: 28
+  train_size: 600
+  eval_size: 10000
+  seed: 0
+  root: null
+model:
+  latent_dim: 10
+  channels: null
+  hidden: 128
+  activation: gelu
+  encoder: null
+  encoder_weights: hub
+  stride_in_1x1: false
+  freeze_encoder: false
+  recon_target: detached
+method:
+  class_weight: null
+  name: sitar
+  alpha: 1.0
+  vae: beta
+  beta: 2.0
+  vae_scale: sum
+  lambda: 10.0
+  noise: axis
+  noise_distribution: gaussian
+  objective: sampled
+  beta_start: null
+  beta_anneal_epochs: 20
+  discriminator_hidden: 256
+  discriminator_layers: 3
+  discriminator_rate: 0.0001
+train:
+  epochs: 2
+  least_steps: 0
+  batch_size: 512
+  optimiser: adam
+  learning_rate: 0.001
+  weight_decay: 0.0
+  momentum: 0.9
+  schedule: constant
+  warmup_epochs: 0.0
+  augment: none
+  gradient_clip: null
+  precision: float32
+  step: auto
+  selection: last
+  patience: null
+  evaluate:
+  - val
+  evaluate_every: 1
+  checkpoint_seconds: 10.0
+"""

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+import sitar
 from sitar.errors import RunError, SitarError
-from sitar.run_folder import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
+from sitar.files import to_json, write_atomic
+from sitar.run_folder import RESULT_VERSION, Run, RunFolder, differences
 
+RESULT = {
+    "version": RESULT_VERSION,
+    "dataset": "d",
+    "seed": 1,
+    "selection": "last",
+    "seconds": 1,
+    "splits": {"val": {"n": 3, "average": None}},
+}
 CONFIG = {"preset": "p", "seed": 1, "data": {"name": "d", "rho": 0.9}}
 
 
@@ -127,10 +140,31 @@ def test_keep_metrics_refuses_a_file_that_was_cut(folder):
 
 
 def test_result(folder):
-    result = {"version": RESULT_VERSION, "splits": {"val": {"n": 3, "average": None}}}
-    folder.finish(result)
+    folder.finish(RESULT)
     assert folder.is_done
-    assert folder.result() == result
+    assert folder.result() == RESULT
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("splits", []),
+        ("splits", {"val": {"n": "3", "average": 1.0}}),
+        ("seed", None),
+        ("seconds", "1"),
+        ("dataset", 3),
+    ],
+)
+def test_result_of_another_shape(folder, key, value):
+    folder.finish({**RESULT, key: value})
+    with pytest.raises(RunError, match=f"is damaged: {key}"):
+        folder.result()
+
+
+def test_result_with_figures_of_a_later_release(folder):
+    later = {**RESULT, "new": 1, "splits": {"val": {"n": 3, "average": 0.5, "newer": 0.5}}}
+    folder.finish(later)
+    assert folder.result() == later
 
 
 def test_result_that_is_interrupted_is_not_done(folder, monkeypatch):
@@ -231,3 +265,69 @@ def test_metrics_of_a_run_that_is_being_written(folder):
     with folder.metrics_file.open("a") as file:
         file.write('{"epoch": 2, "lo')
     assert folder.metrics() == [{"epoch": 1}]
+
+
+def test_explanation_of_version_1_is_read_in_the_names_of_today(folder):
+    """Releases before called two parts otherwise: their run folders still open."""
+    axes = {"axes": [0], "values": [1.0], "v": [0.5]}
+    old = {"version": 1, "preset": "p", "seed": 1, "sensitivity": axes, "traversals": None, "gradcam": None}
+    old |= {"through": {**axes, "run": "r", "n": 3}, "wrong": {"splits": ["test"]}, "reasons": {"through": "why"}}
+    folder.artifacts.mkdir()
+    folder.explain_file.write_bytes(to_json(old))
+    np.savez(folder.part_file("wrong"), **{"test/index": np.arange(3)})
+    folder.finish(RESULT)
+    run = Run.read(folder)
+    assert run.part("shared_axes") == {**axes, "run": "r", "n": 3}
+    assert run.part("mistakes") == {"splits": ["test"]}
+    assert run.explanation["reasons"] == {"shared_axes": "why"}
+    assert run.part_arrays("mistakes")["test/index"].tolist() == [0, 1, 2]
+    folder.write_explanation({**run.explanation}, {"mistakes": {"test/index": np.arange(2)}})
+    assert sorted(path.name for path in folder.artifacts.iterdir()) == ["explain.json", "mistakes.npz"]
+    assert Run.read(folder).part_arrays("mistakes")["test/index"].tolist() == [0, 1]
+
+
+def test_where_files_lie_is_no_difference():
+    here = {"data": {"root": "/a", "rho": 0.9}, "model": {"encoder_weights": "/a/weights.pt"}}
+    there = {"data": {"root": "/b", "rho": 0.9}, "model": {"encoder_weights": "/b/weights.pt"}}
+    assert differences(here, there) == []
+    there["model"]["encoder_weights"] = "/b/others.pt"
+    (difference,) = differences(here, there)
+    assert difference.startswith("model.encoder_weights")
+
+
+OPENING = {
+    "open",
+    "read_text",
+    "read_bytes",
+    "write_text",
+    "write_bytes",
+    "unlink",
+    "exists",
+    "is_file",
+    "mkdir",
+    "glob",
+}
+
+
+def test_no_other_module_opens_a_file_of_a_run():
+    """A path of a run folder may be named in a message, and not opened."""
+    source = Path(sitar.__file__).parent
+    paths = {name for name, value in vars(RunFolder).items() if name.endswith("_file") or name == "artifacts"}
+    assert len(paths) > 10
+    offenders = []
+    for file in source.rglob("*.py"):
+        if file.name == "run_folder.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in OPENING:
+                named = {part.attr for part in ast.walk(node.value) if isinstance(part, ast.Attribute)}
+                offenders += [f"{file.relative_to(source)}:{node.lineno}"] if named & paths else []
+            if isinstance(node, ast.Call) and any(
+                isinstance(part, ast.Attribute) and part.attr in paths
+                for given in node.args
+                for part in ast.walk(given)
+            ):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                opens = name in ("open", "load", "write_atomic")
+                offenders += [f"{file.relative_to(source)}:{node.lineno}"] if opens else []
+    assert not offenders

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import torch
 from torch import Tensor
 
 from sitar.data.types import EvalSplit
 from sitar.errors import DataError, RunError
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.registry import DATASETS
 from sitar.run_folder import RunFolder
 
 HELD_OUT = "val"
@@ -27,7 +26,7 @@ def held_out(model: TrainedModel, most: int) -> tuple[Tensor, Tensor]:
 def no_held_out(model: TrainedModel, reason: str) -> DataError:
     """With what to do, where the split is one that we make."""
     said = f"This data has no {HELD_OUT} split with samples, {reason}."
-    share = getattr(model.config.data, "val_share", None)
+    share = DATASETS.get(model.config.data.name).val_share(model.config.data)  # type: ignore[attr-defined]
     if share is not None:
         said += (
             f" {len(model.data.train):,} training samples are too few to set a share of {share:g} aside: bring more, "
@@ -62,10 +61,10 @@ def decodes_images(model: TrainedModel) -> bool:
 
 def data_checksum(folder: RunFolder) -> str:
     """Of the data that a run was trained on."""
-    try:
-        return str(json.loads(folder.environment_file.read_text(encoding="utf-8"))["data_checksum"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{str(folder.environment_file)!r} cannot be read: the run is damaged.") from error
+    environment = folder.environment()
+    if environment is None:
+        raise RunError(f"{str(folder.environment_file)!r} cannot be read: the run is damaged.")
+    return environment["data_checksum"]
 
 
 def check_same_data(model: TrainedModel) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, Set, print_json, print_table
 
 
@@ -20,6 +21,7 @@ def command(
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the VAE.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder of the VAE; default runs/PRESET/seedN.")] = None,
+    import_: Import = None,
     device: Device = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: Json = False,
@@ -27,8 +29,8 @@ def command(
     """What does this data tempt a model with? Latent axes that give the label away, without group labels."""
     from sitar.analysis.audit.audit import audit_run, check_has_axes
     from sitar.analysis.audit.target import find_target
-    from sitar.config import load_config
     from sitar.errors import ConfigError
+    from sitar.presets import load_config
     from sitar.reporting.figures.audit_figure import draw_audit
     from sitar.reporting.tables import audit_table
     from sitar.run_folder import RunFolder
@@ -60,4 +62,4 @@ def command(
         typer.echo(sentence)
     if drawn:
         typer.echo("Pictures: " + "  ".join(map(str, drawn)))
-    typer.echo(f"Findings: {folder.audit / 'audit.json'}")
+    typer.echo(f"Findings: {folder.audit_file}")

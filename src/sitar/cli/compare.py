@@ -7,8 +7,9 @@ import typer
 
 from sitar.cli.output import Json, print_json, print_table
 from sitar.registry import unknown
-from sitar.reporting.tables import TEST_SPLITS, compare_table, group_runs
-from sitar.run_folder import RunFolder
+from sitar.reporting.comparison import group_runs, read_runs
+from sitar.reporting.tables import compare_table
+from sitar.splits import TEST_SPLITS
 
 METRICS = ["average", "worst_group", "adjusted_average", "class_balanced", "calibration_error", "auroc", "auprc", "f1"]
 
@@ -23,7 +24,7 @@ def command(
     for name in metrics:
         if name not in METRICS:
             raise unknown("metric", name, METRICS)
-    rows = group_runs([RunFolder(run) for run in runs])
+    rows = group_runs(read_runs(runs))
     if not as_json:
         print_table(compare_table(rows, metrics))
         return

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sitar.cli.output import Device, Json, Set, print_json, print_table
-from sitar.config import RunConfig, load_config
+from sitar.config import RunConfig
 from sitar.errors import SitarError
 from sitar.interpreter import module_command, module_environment
+from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 
 RUNS = {"ERM": "demo/erm", "control": "demo/control", "SITAR": "demo/sitar"}
@@ -32,21 +33,20 @@ def command(
 ) -> None:
     """ERM, the control and SITAR on digits whose colour gives the label away, in a few minutes on a laptop."""
     from sitar.analysis.explain.explain import explain_runs
+    from sitar.reporting.comparison import group_runs, read_runs
     from sitar.reporting.figures.style import demo_figure
     from sitar.reporting.html.report import write_report
-    from sitar.reporting.tables import compare_table, group_runs
+    from sitar.reporting.tables import compare_table
 
     started = time.perf_counter()
     configs = {label: load_config(preset, set_ or [], seed) for label, preset in RUNS.items()}
-    if any("variant" in config.data.model_fields_set for config in configs.values()):
-        raise SitarError("The demo needs the two tests of the paper's variant: leave data.variant out.")
     folders = {label: RunFolder(out / f"{preset.rpartition('/')[2]}-seed{seed}") for label, preset in RUNS.items()}
     options = [word for setting in set_ or [] for word in ("--set", setting)]
     _train_all(folders, configs, ["--seed", str(seed), "--device", device, *options])
     figure = out / f"demo-seed{seed}.png"
     demo_figure(folders, figure)
     runs = list(folders.values())
-    if not all(folder.explain_file.is_file() for folder in runs):
+    if not all(folder.is_explained for folder in runs):
         for _ in explain_runs(runs, device=device):
             pass
     report = write_report(
@@ -56,7 +56,7 @@ def command(
         results = {label: folder.result() for label, folder in folders.items()}
         print_json({"runs": results, "figure": str(figure), "report": str(report)})
         return
-    print_table(compare_table(group_runs(runs), ["average"]))
+    print_table(compare_table(group_runs(read_runs([folder.path for folder in runs])), ["average"]))
     erm, sitar = (100 * folders[label].result()["splits"]["ood_test"]["average"] for label in ("ERM", "SITAR"))
     typer.echo(
         f"When the colour turns against the label, ERM falls to {erm:.0f} % and SITAR keeps {sitar:.0f} % "

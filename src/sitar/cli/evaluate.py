@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, print_json, print_table
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    import_: Import = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, print_json, print_table
 from sitar.errors import ConfigError
 from sitar.run_folder import RunFolder
@@ -27,6 +28,7 @@ def command(
             "dataset's own, such as the faces of CelebA.",
         ),
     ] = None,
+    import_: Import = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import os
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from sitar import __version__
-from sitar.cli import audit, compare, data, demo, doctor, evaluate, explain, presets, report, theory, train
+from sitar.cli import data
 from sitar.errors import SitarError
 
 app = typer.Typer(
@@ -30,8 +31,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-for module in (train, evaluate, compare, explain, report, audit, theory, presets, doctor, demo):
-    app.command(module.__name__.rpartition(".")[2])(module.command)
+COMMANDS = ("train", "evaluate", "compare", "explain", "report", "audit", "theory", "presets", "doctor", "demo")
+for name in COMMANDS:  # one file each
+    app.command(name)(importlib.import_module(f"sitar.cli.{name}").command)
 app.add_typer(data.app, name="data")
 
 

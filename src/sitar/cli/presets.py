@@ -5,19 +5,20 @@ from typing import Annotated
 import typer
 
 from sitar.cli.output import Json, print_json, print_table
-from sitar.config import load_config, preset_names, preset_text
+from sitar.presets import load_config, preset_about, preset_names
+from sitar.presets.show import show_preset
 from sitar.reporting.tables import Table
 
 
 def command(
-    show: Annotated[str | None, typer.Option(help="Print one preset; with --json its complete settings.")] = None,
+    show: Annotated[str | None, typer.Option(help="Print one preset: every setting and its source.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the presets, or show one with the source of each value."""
     if show is not None:
-        print_json(load_config(show).to_dict()) if as_json else typer.echo(preset_text(show).rstrip())
+        print_json(load_config(show).to_dict()) if as_json else typer.echo(show_preset(show))
         return
-    about = {name: preset_text(name).splitlines()[0].removeprefix("#").strip() for name in preset_names()}
+    about = {name: preset_about(name) for name in preset_names()}
     if as_json:
         print_json(about)
         return

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, print_json, print_table
 from sitar.reporting.tables import unsettled_order
-from sitar.run_folder import RunFolder, to_json, write_atomic
+from sitar.run_folder import RunFolder
 
 
 def command(
@@ -16,20 +17,18 @@ def command(
         str | None, typer.Option(help="axis, direction or isotropic; default: the noise the run was trained with.")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, max=1000, help="Samples of val.")] = 128,
+    import_: Import = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Hold Theorem 1 against a trained classifier: what it predicts, what is exact, and how the difference falls."""
     from sitar.analysis.theory import examine_theory
-    from sitar.reporting.figures.style import theory_figure
+    from sitar.reporting.figures.style import theory_figure, to_png
     from sitar.reporting.tables import theory_table
 
     folder = RunFolder(run)
     theory = examine_theory(folder, device, noise, samples)
-    folder.artifacts.mkdir(exist_ok=True)
-    write_atomic(folder.artifacts / "theory.json", to_json(theory))
-    figure = folder.artifacts / "theory.png"
-    theory_figure(theory, figure)
+    figure = folder.write_theory(theory, to_png(theory_figure(theory)))
     if as_json:
         print_json(theory)
         return

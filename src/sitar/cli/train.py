@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, Set, print_json, print_table
 
 
@@ -15,6 +16,7 @@ def command(
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of initialisation, order and noise.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/PRESET/seedN.")] = None,
+    import_: Import = None,
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped, exactly.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,

@@ -1,13 +1,16 @@
-"""Datasets: one file each. A dataset owns its splits, groups, licence and checksum."""
+"""Data sets. Each owns its splits, its groups, its licence and its checksum."""
 
-from sitar.config import Config
+from sitar.config import NamedConfig
+from sitar.data.base import Dataset
 from sitar.data.benchmarks import bar, camelyon17, celeba, color_mnist, sites, waterbirds  # noqa: F401  (register themselves)
 from sitar.data.own_data import feature_table, folder, npz, table  # noqa: F401  (register themselves)
 from sitar.data.types import Data, EvalSplit, GroupBatch, GroupSplit, GroupTask, Task, TrainBatch, TrainSplit
+from sitar.progress import ShownProgress
 from sitar.registry import DATASETS
 
 __all__ = [
     "Data",
+    "Dataset",
     "EvalSplit",
     "GroupBatch",
     "GroupSplit",
@@ -19,6 +22,10 @@ __all__ = [
 ]
 
 
-def load_data(config: Config) -> Data:
-    """The data that `config` (the `data` section of a run) describes, checked for use."""
-    return DATASETS.get(config.name).load(config).checked()  # type: ignore[attr-defined]
+def load_data(config: NamedConfig, progress: bool = True) -> Data:
+    """Load the data that `config`, the `data` section of a run, describes, and check that it can be learned from.
+
+    Images that are decoded for the first time are counted on standard error where that takes more than a moment.
+    """
+    with ShownProgress(progress) as shown:
+        return DATASETS.get(config.name).load(config, shown.watch).checked()

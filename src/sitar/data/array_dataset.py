@@ -11,18 +11,20 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from sitar.config import NamedConfig
 from sitar.data.base import Dataset
-from sitar.data.from_columns import Columns, own_index
-from sitar.data.sample_table import Index
+from sitar.data.from_columns import SampleColumns, sample_table_from_columns
+from sitar.data.sample_table import SampleTable
 from sitar.data.severity import SeverityConfig, with_severity
 from sitar.data.splitting import SplitConfig
 from sitar.data.types import Data
 from sitar.errors import DataError
+from sitar.progress import Watch, unwatched
 
 MOST_CHANNELS = 4  # of an axis that is taken for channels without being asked
 
 
-class ArrayConfig(SplitConfig, SeverityConfig):
+class ArrayConfig(SplitConfig, SeverityConfig, NamedConfig):
     file: str | None = Field(default=None, description="the file with all samples")
 
 
@@ -31,28 +33,33 @@ class ArrayDataset(Dataset):
 
     Config: ClassVar[type[ArrayConfig]]
     setting = "file"
+    licence = "yours"
 
     @classmethod
-    def read(cls, path: Path, config: Any) -> tuple[NDArray[Any], Columns]:
+    def read(cls, path: Path, config: Any) -> tuple[NDArray[Any], SampleColumns]:
         """Inputs, features (n, d) as float32 or images (n, channel, height, width), and their labels."""
         raise NotImplementedError
 
     @classmethod
-    def index(cls, config: Any) -> Index:
+    def samples(cls, config: Any) -> SampleTable:
         return cls._read(config)[1]
 
     @classmethod
-    def load(cls, config: Any) -> Data:
-        inputs, index = cls._read(config)
-        with cls._path(config).open("rb") as file:
-            checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
-        return index.to_data(torch.from_numpy(inputs[index.files]), checksum)
+    def val_share(cls, config: ArrayConfig) -> float:
+        return config.val_share
 
     @classmethod
-    def _read(cls, config: Any) -> tuple[NDArray[Any], Index]:
+    def load(cls, config: Any, watch: Watch = unwatched) -> Data:
+        inputs, table = cls._read(config)
+        with cls._path(config).open("rb") as file:
+            checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+        return table.to_data(torch.from_numpy(inputs[table.files]), checksum)
+
+    @classmethod
+    def _read(cls, config: Any) -> tuple[NDArray[Any], SampleTable]:
         inputs, columns = cls.read(cls._path(config), config)
-        index = own_index(np.arange(len(inputs)), columns, config)
-        return inputs, with_severity(index, config)
+        table = sample_table_from_columns(np.arange(len(inputs)), columns, config)
+        return inputs, with_severity(table, config)
 
     @classmethod
     def _path(cls, config: ArrayConfig) -> Path:

@@ -1,36 +1,87 @@
-"""What datasets from files have in common, whatever the files hold."""
+"""The contract that every registered data set fulfils."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from sitar.data.sample_table import Index
+from sitar.config import Config
+from sitar.data.published_counts import Counts
+from sitar.data.sample_table import SampleTable
 from sitar.data.types import Data
+from sitar.images.cache import Cached
+from sitar.images.download import Download
+from sitar.progress import Watch, unwatched
+
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom, as fractions of an image."""
+
+
+class Prepared(NamedTuple):
+    """Decoded images, and the samples that they belong to, in the same order."""
+
+    samples: SampleTable
+    images: Cached
 
 
 class Dataset:
-    """A dataset from files that a user brings: a subclass says what they are and what is known of every sample."""
+    """A data set describes itself, says what is known of every sample, and loads itself into memory.
 
+    A subclass registers itself in `sitar.registry.DATASETS` and is never instantiated: every method is a class method
+    that takes the settings of the run's `data` section, an object of `Config`. `Config` has a field `name` whose
+    default is the registered name. A data set that has no such thing as a method asks for keeps the method as it is.
+    """
+
+    Config: ClassVar[type[Config]]
     title: ClassVar[str]
-    setting: ClassVar[str] = "root"  # of the data section: where the files are
-    layout: ClassVar[str]  # what lies there
+    layout: ClassVar[str]
+    """What lies in the place that `setting` names, in words."""
+    setting: ClassVar[str] = "root"
+    """The setting that says where the files lie."""
+    needs_files: ClassVar[bool] = True
+    """False: with its default settings the data set needs no file of the user."""
+
+    licence: ClassVar[str]
+    citation: ClassVar[str] = ""
+    homepage: ClassVar[str] = ""
+    by_hand: ClassVar[str] = ""
+    """Where a person gets the files."""
+    downloads: ClassVar[tuple[Download, ...]] = ()
+    """What `prepare` fetches; empty where no host gives the files to a script."""
 
     @classmethod
-    def index(cls, config: Any) -> Index:
-        """Labels, attributes and splits, without opening an image."""
+    def samples(cls, config: Any) -> SampleTable:
+        """Read the label, the split and the attribute of every sample. No image is opened."""
         raise NotImplementedError
 
     @classmethod
-    def published(cls, config: Any) -> dict[str, dict[str, int]] | None:
-        """Published counts for these settings: by split or `train + val`, of each group or in total; None: there are
-        none, as of a subset."""
-        return None
-
-    @classmethod
-    def found(cls, config: Any) -> str | None:
-        """The name of the layout that its folder has; None where there is nothing, or only one layout to have."""
-        return None
-
-    @classmethod
-    def load(cls, config: Any) -> Data:
+    def load(cls, config: Any, watch: Watch = unwatched) -> Data:
+        """Load the data into memory. `watch` is told how far slow work, such as decoding, is."""
         raise NotImplementedError
+
+    @classmethod
+    def prepare(cls, config: Any, watch: Watch = unwatched) -> Prepared | None:
+        """Download what is missing and decode every image into the cache; None: there are no image files."""
+        return None
+
+    @classmethod
+    def layout_of(cls, config: Any) -> str | None:
+        """Name the layout that the files have; None: there are no files, or only one layout is known."""
+        return None
+
+    @classmethod
+    def published(cls, config: Any) -> Counts | None:
+        """Return the published number of samples; None: nothing is published for these settings.
+
+        Counts are by split, or by several splits as one (`train + val`), and by group or in total.
+        """
+        return None
+
+    @classmethod
+    def val_share(cls, config: Any) -> float | None:
+        """Return the share that becomes `val` where the files name no such split; None: the user cannot choose it."""
+        return None
+
+    @classmethod
+    def box_of_interest(cls, config: Any) -> Box | None:
+        """Return the region of an image, as a model sees it, to measure saliency in, such as the face; None: none."""
+        return None

@@ -1,17 +1,20 @@
-"""From what users say of their samples, in words, to an index: classes, splits and groups, or what is wrong."""
+"""From what users say of their samples, in words, to a sample table: classes, splits and groups, or what is wrong."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from sitar.data.sample_table import Index, larger_diagonal, names
+from sitar.config import Config
+from sitar.data.sample_table import SampleTable, larger_diagonal, names
 from sitar.data.splitting import SplitConfig, check_classes, check_leakage, random_split, split_words, with_val
+from sitar.data.tables import Column, TableFile
 from sitar.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -20,16 +23,24 @@ FEW = 5  # samples of a class, below which it is named
 SHOWN = 5  # classes that are named
 
 
-class Column(NamedTuple):
-    """One word for every sample, under the name that the user knows it by."""
+class ColumnsConfig(Config):
+    """Names the columns of a table."""
 
-    name: str
-    words: Sequence[str]
+    label_column: str = Field(default="label", description="column with the classes")
+    split_column: str | None = Field(default=None, description="column with train, val or test; null: a split is made")
+    attribute_column: str | None = Field(default=None, description="column with the shortcut, for groups")
+    split_by: str | None = Field(default=None, description="column whose values stay on one side, such as patient_id")
+
+    @property
+    def named(self) -> list[str]:
+        """Every column that is asked for."""
+        columns = (self.label_column, self.split_column, self.attribute_column, self.split_by)
+        return [column for column in columns if column is not None]
 
 
 @dataclass(frozen=True)
-class Columns:
-    """What is said of the samples."""
+class SampleColumns:
+    """The columns that say what samples are. Only the label is needed."""
 
     label: Column
     split: Column | None = None
@@ -37,24 +48,34 @@ class Columns:
     split_by: Column | None = None
 
 
-def own_index(files: NDArray[Any], columns: Columns, config: SplitConfig) -> Index:
-    """The index of samples of a user. A split that is not given is made."""
+def sample_columns(table: TableFile, config: ColumnsConfig) -> SampleColumns:
+    """Read what a table says of its samples, from the columns that the settings name."""
+
+    def column(name: str | None) -> Column | None:
+        return None if name is None else Column(name, table.words(name))
+
+    label = Column(config.label_column, table.words(config.label_column))
+    return SampleColumns(label, column(config.split_column), column(config.attribute_column), column(config.split_by))
+
+
+def sample_table_from_columns(files: NDArray[Any], columns: SampleColumns, config: SplitConfig) -> SampleTable:
+    """Return the table of a user's samples. A split that is not given is made."""
     label, classes = _numbered(columns.label)
     check_classes(classes, len(label))
     split = _split(label, columns, config)
     _check_unseen(label, split, classes)
     _warn_of_rare(label, classes)
     if columns.attribute is None:
-        return Index(files, label, split, classes)
+        return SampleTable(files, label, split, classes)
     attribute, values = _numbered(columns.attribute)
     train = split == "train"
     two = len(classes) == len(values) == 2
     majority = larger_diagonal(label[train], attribute[train]) if two else frozenset()
-    return Index(files, label, split, classes, attribute, columns.attribute.name, values, majority)
+    return SampleTable(files, label, split, classes, attribute, columns.attribute.name, values, majority)
 
 
 def filled(column: Column) -> list[str]:
-    """The words without the blanks around them; an error where one is missing."""
+    """Return the words without the blanks around them. An error counts those that are missing."""
     words = [word.strip() for word in column.words]
     if empty := [i for i, word in enumerate(words, 1) if not word or word.lower() == "nan"]:
         raise DataError(
@@ -65,7 +86,7 @@ def filled(column: Column) -> list[str]:
 
 
 def _numbered(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Every word as the place of its value among all values, whole numbers in their own order."""
+    """Return every word as the place of its value among all values, and these, whole numbers in their own order."""
     words = filled(column)
     values = sorted(set(words))
     if all(value.removeprefix("-").isdecimal() and len(value) < 19 for value in values):
@@ -74,7 +95,7 @@ def _numbered(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     return np.array([place[word] for word in words], dtype=np.int64), tuple(values)
 
 
-def _split(label: NDArray[np.int64], columns: Columns, config: SplitConfig) -> NDArray[np.str_]:
+def _split(label: NDArray[np.int64], columns: SampleColumns, config: SplitConfig) -> NDArray[np.str_]:
     by = None if columns.split_by is None else names(filled(columns.split_by))
     if columns.split is None:
         return random_split(label, by, config.val_share, config.test_share, config.seed)
@@ -85,7 +106,7 @@ def _split(label: NDArray[np.int64], columns: Columns, config: SplitConfig) -> N
 
 
 def _warn_of_rare(label: NDArray[np.int64], classes: Sequence[str]) -> None:
-    """Name classes of a few samples: most often a word in two spellings, which class weights would make as heavy."""
+    """Name the classes of a few samples: most often a word in two spellings, which class weights make heavy."""
     counts = np.bincount(label, minlength=len(classes))
     if rare := np.flatnonzero(counts < FEW).tolist():
         named = ", ".join(f"{classes[i]!r} ({counts[i]})" for i in rare[:SHOWN])

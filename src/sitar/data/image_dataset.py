@@ -1,4 +1,4 @@
-"""What datasets of images share: settings, and the way from an index to data in memory."""
+"""What data sets of image files share: their settings, and the way from a sample table to data in memory."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sitar.config import Config
-from sitar.data.base import Dataset
-from sitar.data.published_counts import compare
-from sitar.data.sample_table import Index
+from sitar.config import NamedConfig
+from sitar.data.base import Dataset, Prepared
+from sitar.data.published_counts import compare_counts
+from sitar.data.sample_table import SampleTable
 from sitar.data.severity import SeverityConfig
 from sitar.data.types import Data
 from sitar.errors import DataError
-from sitar.images.cache import Cached, cached_images
-from sitar.images.download import Download, Watch, fetch, unpack
+from sitar.images.cache import cached_images
+from sitar.images.download import fetch, unpack
 from sitar.images.files import Files, check_root, places
 from sitar.images.parquet import find_shards
+from sitar.progress import Watch, unwatched
 
 logger = logging.getLogger(__name__)
-WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a dataset's original one
+WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a data set's original one
+MEGABYTE = 10**6
 
 
-class ImageConfig(Config):
+class ImageConfig(NamedConfig):
+    """Says where images lie, and how each is decoded."""
+
     root: str | None = Field(default=None, description="folder with the dataset's files")
     image_size: int = Field(default=64, ge=4, le=1024, description="images are resized to this square")
     crop_pct: float | None = Field(
@@ -47,44 +51,53 @@ class ImageConfig(Config):
 
 
 class ShortcutConfig(ImageConfig, SeverityConfig):
-    """Of images with an attribute of two values."""
+    """Adds a severity, for images whose attribute has two values."""
 
 
 class ImageDataset(Dataset):
-    """A dataset of image files: a subclass says what is in its metadata and where its images are."""
+    """A data set of image files, which are decoded once, into the cache.
+
+    A subclass reads the metadata (`samples`) and, where a folder alone does not say it, finds the images (`files`).
+    """
 
     Config: ClassVar[type[ImageConfig]]
-    licence: ClassVar[str] = ""
-    citation: ClassVar[str] = ""
-    homepage: ClassVar[str] = ""
-    by_hand: ClassVar[str] = ""  # where a person gets the files
-    downloads: ClassVar[tuple[Download, ...]] = ()  # empty where no host gives them to a script
-
-    @classmethod
-    def face_box(cls, config: Any) -> tuple[float, float, float, float] | None:
-        """Left, top, right and bottom of the face in images as a model sees them, in fractions; None: there is none."""
-        return None
-
-    @classmethod
-    def located(cls, config: Any) -> tuple[Path, str]:
-        """Its folder and the layout that it has; an error that says how to get the files where it has none."""
-        if (found := cls.found(config)) is None:
-            raise cls.missing(config)
-        return cls.root(config), found
 
     @classmethod
     def files(cls, config: Any) -> Files:
-        """Where the images are: in its folder and the folders in it, or in Parquet shards."""
+        """Find the images: in the folder and the folders in it, or in Parquet shards."""
         root = cls.root(config)
-        return Files(places(root), shards=find_shards(root) if cls.found(config) == PARQUET else None)
+        return Files(places(root), shards=find_shards(root) if cls.layout_of(config) == PARQUET else None)
+
+    @classmethod
+    def load(cls, config: Any, watch: Watch = unwatched) -> Data:
+        """Load the decoded images, from the cache or into it. Bad ones are left out where that is allowed."""
+        table, cached = cls._decode(config, cls.samples(config), watch)
+        cached.warn()
+        good = np.flatnonzero(cached.good)
+        return table.take(good).to_data(torch.from_numpy(cached.images), cached.checksum, good)
+
+    @classmethod
+    def prepare(cls, config: Any, watch: Watch = unwatched) -> Prepared:
+        table = cls._samples_if_there(config) if cls.downloads else None
+        if table is None and cls.downloads and config.root is not None:
+            cls._download(config, watch)
+        return cls._decode(config, cls.samples(config) if table is None else table, watch)
 
     @classmethod
     def root(cls, config: ImageConfig) -> Path:
+        """Return the folder with the files; an error says what should lie in it and how to get that."""
         return check_root(config.root, cls.title, cls.layout, cls.how_to_get())
 
     @classmethod
+    def root_and_layout(cls, config: Any) -> tuple[Path, str]:
+        """Return the folder and the layout that it has; an error says how to get the files where it has none."""
+        if (layout := cls.layout_of(config)) is None:
+            raise cls.missing(config)
+        return cls.root(config), layout
+
+    @classmethod
     def how_to_get(cls) -> str:
-        """What to do where the files are missing."""
+        """Say what to do where the files are missing."""
         prepare = f"`sitar data prepare {cls.Config.model_fields['name'].default} --root DIR` downloads them"
         hand = f"by hand: {cls.by_hand}." if cls.by_hand else ""
         if cls.downloads:
@@ -93,25 +106,30 @@ class ImageDataset(Dataset):
 
     @classmethod
     def missing(cls, config: ImageConfig) -> DataError:
-        """The error for a folder without the dataset."""
+        """Return the error for a folder without the data set."""
         return DataError(f"{config.root!r} holds no files of {cls.title}. Expected {cls.layout}. {cls.how_to_get()}")
 
     @classmethod
-    def index_if_there(cls, config: ImageConfig) -> Index | None:
-        """Its index, where its folder has the metadata and at least one image."""
-        if config.root is None or not Path(config.root).expanduser().is_dir() or cls.found(config) is None:
-            return None
-        index, files = cls.index(config), cls.files(config)
-        return index if any(files.stamp(name) for name in index.files.tolist()) else None
+    def _decode(cls, config: Any, table: SampleTable, watch: Watch) -> Prepared:
+        cls._warn_of_counts(config, table)
+        return decode_samples(table, cls.files(config), config, watch(f"{cls.title}: images decoded", len(table)))
 
     @classmethod
-    def download(cls, config: ImageConfig, watch: Watch = lambda done, total: None) -> None:
-        """Its archives, fetched and unpacked in its folder."""
+    def _samples_if_there(cls, config: ImageConfig) -> SampleTable | None:
+        """Read the sample table, where the folder has the metadata and at least one image."""
+        if config.root is None or not Path(config.root).expanduser().is_dir() or cls.layout_of(config) is None:
+            return None
+        table, files = cls.samples(config), cls.files(config)
+        return table if any(files.stamp(name) for name in table.files.tolist()) else None
+
+    @classmethod
+    def _download(cls, config: ImageConfig, watch: Watch) -> None:
+        """Fetch the archives of the data set and unpack them in its folder."""
         root = Path(config.root or ".").expanduser()
         root.mkdir(parents=True, exist_ok=True)
         for download in cls.downloads:
             try:
-                archive = fetch(download, root, watch)
+                archive = fetch(download, root, _in_megabytes(watch, f"{cls.title}: MB downloaded"))
             except DataError as error:
                 hand = f"bring the files by hand: {cls.by_hand}. {cls.title} expects {cls.layout}"
                 raise DataError(f"{error} Or {hand}.") from error
@@ -119,34 +137,35 @@ class ImageDataset(Dataset):
             archive.unlink()
 
     @classmethod
-    def warn_of_counts(cls, config: Any, index: Index) -> None:
-        """Say, in one line, where this is not what is published: half a copy, or another one."""
-        found = compare(index, cls.published(config))
-        if found.agrees is False:
+    def _warn_of_counts(cls, config: Any, table: SampleTable) -> None:
+        """Say, in one line, where the counts are not the published ones: half a copy, or another one."""
+        comparison = compare_counts(table, cls.published(config))
+        if comparison.agrees is False:
+            command = shlex.join(["sitar", "data", "check", config.name, "--root", config.root])
             logger.warning(
                 "%s has other counts than published. In total: %s. `%s` shows every group.",
-                cls.title, found.totals(), shlex.join(["sitar", "data", "check", config.name, "--root", config.root]),
+                cls.title, comparison.totals(), command,
             )  # fmt: skip
 
-    @classmethod
-    def prepare(
-        cls, config: Any, watch: Callable[[int], None] = lambda _: None, index: Index | None = None
-    ) -> tuple[Index, Cached]:
-        """The index, or the one that is given, and its decoded images, in the order of the index."""
-        index, size = cls.index(config) if index is None else index, (config.image_size, config.image_size)
-        order = index.files.argsort()  # one cache for every setting that uses the same files
-        cached = cached_images(
-            config.name, index.files[order].tolist(), cls.files(config), size,
-            crop_pct=config.crop_pct, channels=config.channels, on_bad=config.on_bad, watch=watch,
-        )  # fmt: skip
-        return index.take(order), cached
 
-    @classmethod
-    def load(cls, config: Any) -> Data:
-        """Decoded images, from the cache or into it, with their labels; bad ones are left out where that is allowed."""
-        index = cls.index(config)
-        cls.warn_of_counts(config, index)
-        index, cached = cls.prepare(config, index=index)
-        cached.warn()
-        good = np.flatnonzero(cached.good)
-        return index.take(good).to_data(torch.from_numpy(cached.images), cached.checksum, good)
+def decode_samples(table: SampleTable, files: Files, config: Any, tell: Callable[[int], None]) -> Prepared:
+    """Decode the images of a table, as an `ImageConfig` asks, or read them from the cache. `tell` counts them."""
+    size = (config.image_size, config.image_size)
+    order = table.files.argsort()  # one cache for every setting that uses the same files
+    cached = cached_images(
+        config.name, table.files[order].tolist(), files, size,
+        crop_pct=config.crop_pct, channels=config.channels, on_bad=config.on_bad, watch=tell,
+    )  # fmt: skip
+    return Prepared(table.take(order), cached)
+
+
+def _in_megabytes(watch: Watch, name: str) -> Callable[[int, int | None], None]:
+    """Return what is told how many bytes are done, of how many where the host says it."""
+    tell: Callable[[int], None] | None = None
+
+    def received(done: int, total: int | None) -> None:
+        nonlocal tell
+        tell = tell or watch(name, (total or 0) // MEGABYTE)
+        tell(done // MEGABYTE)
+
+    return received

@@ -1,19 +1,19 @@
-"""The counts of a dataset beside those that are published, where there are any."""
+"""The counts of a data set beside those that are published, where there are any."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sitar.data.sample_table import Index
+from sitar.data.sample_table import SampleTable
 
-Counts = dict[str, dict[str, int]]  # by split and group
+Counts = dict[str, dict[str, int]]  # by split, and by group or in total
 TOTAL = "total"
 AND = " + "  # between splits that are published as one
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Samples of each group and in total, by split; a split that only `published` has is empty in `counts`."""
+class CountComparison:
+    """The samples of each group and in total, by split; a split that only `published` has is empty in `counts`."""
 
     counts: Counts
     published: Counts | None
@@ -29,20 +29,23 @@ class Comparison:
         return all(groups.items() <= self.counts[split].items() for split, groups in self.published.items())
 
     def totals(self) -> str:
-        """Ours of every published split, with the published one."""
+        """List our total of every published split beside the published one."""
         published = {split: groups[TOTAL] for split, groups in (self.published or {}).items()}
         return ", ".join(f"{split} {self.counts[split][TOTAL]:,} (published {n:,})" for split, n in published.items())
 
 
-def compare(index: Index, published: Counts | None) -> Comparison:
-    """`published` has groups, or only a total, for each split, or for several as one: `train + val`."""
-    counts = index.counts()
-    none = dict.fromkeys(index.group_names or index.classes, 0)
-    for name in (*index.before, *(published or ())):
+def compare_counts(table: SampleTable, published: Counts | None) -> CountComparison:
+    """Compare the counts of a table with published ones.
+
+    `published` has the groups of each split, or only a total, and may name several splits as one: `train + val`.
+    """
+    counts = table.counts()
+    none = dict.fromkeys(table.group_names or table.classes, 0)
+    for name in (*table.before, *(published or ())):
         if name not in counts:
             parts = [counts.get(part, none) for part in name.split(AND)]
             counts[name] = {group: sum(part[group] for part in parts) for group in none}
-    return Comparison(_with_totals(counts), None if published is None else _with_totals(published))
+    return CountComparison(_with_totals(counts), None if published is None else _with_totals(published))
 
 
 def _with_totals(counts: Counts) -> Counts:

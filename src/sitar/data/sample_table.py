@@ -12,16 +12,18 @@ import torch
 from numpy.typing import NDArray
 
 from sitar.data.types import Data, EvalSplit, TrainGroups, TrainSplit
+from sitar.splits import TRAIN
 
-Pair = tuple[int, int]  # label, attribute
+Cell = tuple[int, int]  # label, attribute
 
 
 @dataclass(frozen=True)
-class Index:
-    """A table of samples. `majority` are the (label, attribute) pairs that follow the shortcut; `pools` are evaluation
-    splits that hold the samples of several others; `before` are the sizes of splits that a severity has thinned out.
+class SampleTable:
+    """A table with a row for each sample, and what its numbers stand for.
 
-    `files` is the file of each, or its row where all samples lie in one array.
+    `files` is the file of each sample, or its place where all samples lie in one array. `majority` are the (label,
+    attribute) cells that follow the shortcut. `pools` are evaluation splits that hold the samples of several others.
+    `before` are the sizes of the splits that a severity has thinned out, before it did.
     """
 
     files: NDArray[Any]
@@ -31,15 +33,15 @@ class Index:
     attribute: NDArray[np.int64] | None = None
     attribute_name: str = ""
     attribute_values: tuple[str, ...] = ()
-    majority: frozenset[Pair] = frozenset()
+    majority: frozenset[Cell] = frozenset()
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def take(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> Index:
-        """The samples that a mask or a list of places keeps, in that order."""
+    def take(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> SampleTable:
+        """Return the rows that a mask keeps or that a list of places names, in that order."""
         attribute = None if self.attribute is None else self.attribute[keep]
         return replace(
             self, files=self.files[keep], label=self.label[keep], split=self.split[keep], attribute=attribute
@@ -47,25 +49,26 @@ class Index:
 
     @property
     def group(self) -> NDArray[np.int64] | None:
-        """The (label, attribute) cell of every sample."""
+        """The group of every sample: the number of its (label, attribute) cell."""
         return None if self.attribute is None else self.label * len(self.attribute_values) + self.attribute
 
     @property
     def group_names(self) -> tuple[str, ...]:
+        """The name of every group, such as `label=0,place=1`."""
         if self.attribute is None:
             return ()
         cells = [(label, value) for label in range(len(self.classes)) for value in range(len(self.attribute_values))]
         return tuple(f"label={label},{self.attribute_name}={value}" for label, value in cells)
 
     def legend(self) -> str:
-        """What the numbers in the names of groups stand for."""
+        """Say what the numbers in the names of groups stand for."""
         if self.attribute is None:
             return ""
         named = (("label", self.classes), (self.attribute_name, self.attribute_values))
         return "; ".join(f"{name} " + ", ".join(f"{i}: {v}" for i, v in enumerate(values)) for name, values in named)
 
     def in_majority(self) -> NDArray[np.bool_]:
-        """Which samples follow the shortcut; all of them where there is no attribute."""
+        """Mark the samples that follow the shortcut: all of them where there is no attribute."""
         if self.attribute is None:
             return np.ones(len(self), dtype=bool)
         follows = np.zeros((len(self.classes), len(self.attribute_values)), dtype=bool)
@@ -75,34 +78,40 @@ class Index:
 
     @property
     def environment(self) -> NDArray[np.int64] | None:
-        """What IRM and V-REx compare: samples that follow the shortcut and samples that do not; where nothing says
-        which do, the values of the attribute, such as hospitals."""
+        """The environment of every sample, which IRM and V-REx compare.
+
+        Samples that follow the shortcut are one environment and the others a second one. Where nothing says which
+        samples follow it, environments are the values of the attribute, such as hospitals.
+        """
         return (~self.in_majority()).astype(np.int64) if self.majority else self.attribute
 
     def splits(self) -> dict[str, NDArray[np.int64]]:
-        """The places of the samples of every split, pools last."""
+        """Return the places of the samples of every split, pools last."""
         parts = {name: (name,) for name in dict.fromkeys(self.split.tolist())}
         return {name: np.flatnonzero(np.isin(self.split, part)) for name, part in (parts | dict(self.pools)).items()}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many samples each split has of each group, or of each class where there are no groups."""
+        """Count the samples of each group, or of each class where there are no groups, in every split."""
         cell, names = (self.label, self.classes) if self.group is None else (self.group, self.group_names)
-        found = {}
+        counts = {}
         for split, keep in self.splits().items():
             sizes = np.bincount(cell[keep], minlength=len(names))
-            found[split] = dict(zip(names, sizes.tolist(), strict=True))
-        return found
+            counts[split] = dict(zip(names, sizes.tolist(), strict=True))
+        return counts
 
     def to_data(self, inputs: torch.Tensor, checksum: str, rows: NDArray[np.int64] | None = None) -> Data:
-        """The samples as training and evaluation see them. `inputs` has a row for each of this index, in its order, or
-        `rows` says which. `checksum` is that of the inputs; the data's is of labels, splits and attributes too."""
+        """Return the samples as training and evaluation see them.
+
+        `inputs` has a row for each sample, in the order of this table, or `rows` says which row is whose. `checksum`
+        is that of the inputs; the data's own is of labels, splits and attributes too.
+        """
         rows = np.arange(len(self)) if rows is None else rows
 
         def part(values: NDArray[np.int64] | None, keep: NDArray[np.int64]) -> torch.Tensor | None:
             return None if values is None else torch.from_numpy(values[keep])
 
         splits = self.splits()
-        train = splits.pop("train", np.array([], dtype=np.int64))
+        train = splits.pop(TRAIN, np.array([], dtype=np.int64))
         groups = share = None
         if self.group is not None and self.environment is not None:
             groups = TrainGroups(torch.from_numpy(self.group[train]), torch.from_numpy(self.environment[train]))
@@ -117,24 +126,28 @@ class Index:
         return Data(split, evaluation, self.classes, self._checksum(checksum), groups, attributes)
 
     def _checksum(self, inputs: str) -> str:
-        found = hashlib.blake2b(inputs.encode(), digest_size=32)
+        checksum = hashlib.blake2b(inputs.encode(), digest_size=32)
         for values in (self.label, self.split.astype("<U16"), self.attribute):
-            found.update(b"" if values is None else values.tobytes())
-        return found.hexdigest()
+            checksum.update(b"" if values is None else values.tobytes())
+        return checksum.hexdigest()
 
 
 def _rows(inputs: torch.Tensor, rows: NDArray[np.int64]) -> torch.Tensor:
-    """Some rows; those that lie side by side are not copied, so that a mapped file stays on the disk."""
+    """Return some rows. Those that lie side by side are not copied, so that a mapped file stays on the disk."""
     if len(rows) and (np.diff(rows) == 1).all():
         return inputs[rows[0] : rows[-1] + 1]
     return inputs[rows]
 
 
-def larger_diagonal(label: NDArray[np.int64], attribute: NDArray[np.int64]) -> frozenset[Pair]:
-    """Of {(0, 0), (1, 1)} and {(0, 1), (1, 0)} the one with more samples: how a two-valued attribute follows y."""
-    straight = int((label == attribute).sum())
-    return frozenset({(0, 0), (1, 1)} if 2 * straight >= len(label) else {(0, 1), (1, 0)})
+def larger_diagonal(label: NDArray[np.int64], attribute: NDArray[np.int64]) -> frozenset[Cell]:
+    """Return the one of {(0, 0), (1, 1)} and {(0, 1), (1, 0)} that has more samples.
+
+    That is how an attribute of two values follows a label of two classes.
+    """
+    agree = int((label == attribute).sum())
+    return frozenset({(0, 0), (1, 1)} if 2 * agree >= len(label) else {(0, 1), (1, 0)})
 
 
 def names(values: Sequence[str]) -> NDArray[np.str_]:
+    """Return words as an array, which is text even where there is none of them."""
     return np.array(values, dtype=np.str_)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from sitar.config import Config
-from sitar.data.sample_table import Index
+from sitar.data.sample_table import SampleTable
 from sitar.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ SHORTCUT_SPLITS = ("train", "val")  # the test keeps all groups
 
 
 class SeverityConfig(Config):
-    """Of data that may know an attribute of two values."""
+    """Sets how strongly the shortcut and the label agree, for data that may know an attribute of two values."""
 
     majority_only: bool = Field(
         default=False, description="train and val without a sample that contradicts the shortcut: the paper's regime"
@@ -34,50 +34,50 @@ class SeverityConfig(Config):
         return self
 
 
-def with_severity(index: Index, config: SeverityConfig) -> Index:
-    """The index at the severity that the settings ask for."""
+def with_severity(table: SampleTable, config: SeverityConfig) -> SampleTable:
+    """Return the table at the severity that the settings ask for."""
     if config.majority_only:
-        return _said(index, majority_only(index), "data.majority_only")
+        return _log_kept(table, majority_only(table), "data.majority_only")
     if config.rho is not None:
-        return _said(index, resample(index, config.rho, config.seed), f"data.rho = {config.rho:g}")
-    return index
+        return _log_kept(table, resample(table, config.rho, config.seed), f"data.rho = {config.rho:g}")
+    return table
 
 
-def majority_only(index: Index) -> Index:
-    """Training and validation without a sample that contradicts the shortcut; the test keeps all."""
-    _check(index, "majority_only")
-    return index.take(index.in_majority() | ~np.isin(index.split, SHORTCUT_SPLITS))
+def majority_only(table: SampleTable) -> SampleTable:
+    """Leave out the samples of training and validation that contradict the shortcut. The test keeps all."""
+    _check(table, "majority_only")
+    return table.take(table.in_majority() | ~np.isin(table.split, SHORTCUT_SPLITS))
 
 
-def resample(index: Index, rho: float, seed: int = 0) -> Index:
-    """Training and validation with a share `rho` of samples that follow the shortcut, the rest left out at random.
+def resample(table: SampleTable, rho: float, seed: int = 0) -> SampleTable:
+    """Leave out samples of training and validation at random, until a share `rho` of them follows the shortcut.
 
     Whichever side there is too much of is thinned out, class by class, so that both classes have the same severity.
     """
-    _check(index, "rho")
+    _check(table, "rho")
     random = np.random.default_rng((seed, 0))
-    follows = index.in_majority()
-    keep = ~np.isin(index.split, SHORTCUT_SPLITS)
+    follows = table.in_majority()
+    keep = ~np.isin(table.split, SHORTCUT_SPLITS)
     for split in SHORTCUT_SPLITS:
-        for label in range(len(index.classes)):
-            here = (index.split == split) & (index.label == label)
+        for label in range(len(table.classes)):
+            here = (table.split == split) & (table.label == label)
             with_it, against = np.flatnonzero(here & follows), np.flatnonzero(here & ~follows)
             for part, size in zip((with_it, against), _sizes(len(with_it), len(against), rho), strict=True):
                 keep[random.choice(part, size, replace=False)] = True
-    return index.take(keep)
+    return table.take(keep)
 
 
 def _sizes(with_it: int, against: int, rho: float) -> tuple[int, int]:
-    """The most samples of both sides whose shares are rho and 1 - rho."""
+    """Return the largest numbers of samples of both sides whose shares are rho and 1 - rho."""
     total = min(with_it / rho if rho > 0 else np.inf, against / (1 - rho) if rho < 1 else np.inf)
     return min(with_it, round(rho * total)), min(against, round((1 - rho) * total))
 
 
-def _said(whole: Index, thin: Index, setting: str) -> Index:
-    """`thin`, which knows how large it was; how many samples it keeps, and which classes it has lost, is logged."""
+def _log_kept(whole: SampleTable, thin: SampleTable, setting: str) -> SampleTable:
+    """Log how many samples `thin` keeps and which classes it has lost. Return it with the sizes it had before."""
     before, kept = {}, []
     for split in SHORTCUT_SPLITS:
-        old, new = (np.bincount(i.label[i.split == split], minlength=len(i.classes)) for i in (whole, thin))
+        old, new = (np.bincount(t.label[t.split == split], minlength=len(t.classes)) for t in (whole, thin))
         if not old.any():
             continue
         before[split] = int(old.sum())
@@ -91,10 +91,10 @@ def _said(whole: Index, thin: Index, setting: str) -> Index:
     return replace(thin, before=before)
 
 
-def _check(index: Index, setting: str) -> None:
-    if len(index.classes) != 2 or len(index.attribute_values) != 2:
-        have = f"{len(index.classes)} classes and " + (
-            "no attribute" if index.attribute is None else f"{len(index.attribute_values)} attribute values"
+def _check(table: SampleTable, setting: str) -> None:
+    if len(table.classes) != 2 or len(table.attribute_values) != 2:
+        have = f"{len(table.classes)} classes and " + (
+            "no attribute" if table.attribute is None else f"{len(table.attribute_values)} attribute values"
         )
         raise ConfigError(
             f"data.{setting} needs two classes and an attribute of two values, which say what follows the shortcut; "

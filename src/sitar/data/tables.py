@@ -1,72 +1,112 @@
-"""Columns of a CSV or a Parquet file, as words or as numbers."""
+"""Tables with named columns: a CSV file, a Parquet file, or the Parquet shards of a benchmark."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sitar.data.splitting import WORDS
 from sitar.errors import ConfigError, DataError
-from sitar.images.parquet import MISSING
+from sitar.images.parquet import IMAGE, check_images, find_shards, open_parquet, row_name
 from sitar.registry import did_you_mean
+
+T = TypeVar("T", int, str)
 
 SUFFIXES = (".csv", ".parquet")
 
 
-class TableFile(Protocol):
-    """A file with named columns."""
+class Column(NamedTuple):
+    """One word for every sample, under the name that the user knows it by."""
 
-    path: Path
+    name: str
+    words: Sequence[str]
+
+
+class TableFile(ABC):
+    """A table with named columns. `title` is what messages call it."""
+
+    title: str
     names: list[str]
 
+    @abstractmethod
     def words(self, name: str) -> list[str]:
-        """A column as text; what is missing is empty."""
-        ...
+        """Return a column as text; what is missing is empty."""
 
+    @abstractmethod
     def numbers(self, name: str) -> NDArray[Any]:
-        """A column of numbers (n,), or of lists of numbers of one length (n, length); what is missing is NaN."""
-        ...
+        """Return a column of numbers (n,), or of lists of numbers of one length (n, length); missing ones are NaN."""
+
+    def check_columns(self, wanted: Sequence[str]) -> None:
+        """Refuse a table that lacks a column."""
+        if missing := [name for name in wanted if name not in self.names]:
+            raise DataError(
+                f"{self.title} has no column {', '.join(map(repr, missing))}.{did_you_mean(missing[0], self.names)} "
+                f"It has: {', '.join(self.names) or 'none'}."
+            )
+
+    def coded(self, name: str, codes: Mapping[str, T]) -> NDArray:
+        """Return a column with a code in the place of each word, as `coded` does."""
+        return coded(Column(name, self.words(name)), codes, self.title)
 
 
 def open_table(path: Path) -> TableFile:
-    """The table in a file, by the end of its name."""
+    """Open the table in a file. The end of its name says which kind it is."""
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"The table {str(path)!r} is neither .csv nor .parquet, which are the kinds that are read.")
-    table = ParquetFile(path) if path.suffix.lower() == ".parquet" else CsvFile(path)
+    title = f"The table {str(path)!r}"
+    if path.suffix.lower() == ".parquet":
+        table = ParquetTable(path, title)
+        if not len(table):
+            raise DataError(f"{title} has no rows.")
+    else:
+        try:
+            text = path.read_bytes().decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{title} cannot be read: {error}.") from error
+        table = CsvTable(text, title)
     if twice := sorted({name for name in table.names if table.names.count(name) > 1}):
-        raise DataError(f"The table {str(path)!r} has more than one column {twice[0]!r}. Rename them.")
+        raise DataError(f"{title} has more than one column {twice[0]!r}. Rename them.")
     return table
 
 
-def check_columns(table: TableFile, wanted: Sequence[str]) -> None:
-    """Refuse a table that lacks a column."""
-    if missing := [name for name in wanted if name not in table.names]:
+def coded(column: Column, codes: Mapping[str, T], where: str) -> NDArray:
+    """Return the code of every word of a column. An error counts the words that have none."""
+    values = [codes.get(word) for word in column.words]
+    if unknown := [i for i, value in enumerate(values) if value is None]:
         raise DataError(
-            f"The table {str(table.path)!r} has no column {missing[0]!r}.{did_you_mean(missing[0], table.names)} "
-            f"It has: {', '.join(table.names) or 'none'}."
+            f"{len(unknown):,} of {len(values):,} values of {column.name!r} in {where} are none of {', '.join(codes)}, "
+            f"such as {column.words[unknown[0]]!r} of sample {unknown[0] + 1}. Bring the original file."
         )
+    return np.array(values)
 
 
-class CsvFile:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+class CsvTable(TableFile):
+    """The table in the text of a CSV file."""
+
+    def __init__(self, text: str, title: str) -> None:
+        self.title = title
         try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                reader = csv.reader(file, strict=True)
-                self.names = next(reader, [])
-                rows = [(reader.line_num, row) for row in reader if row]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise DataError(f"The table {str(path)!r} cannot be read: {error}.") from error
+            reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+            self.names = next(reader, [])
+            rows = [(reader.line_num, row) for row in reader if row]
+        except csv.Error as error:
+            raise DataError(f"{title} cannot be read: {error}.") from error
         if not rows:
-            raise DataError(f"The table {str(path)!r} has no lines below its head.")
+            raise DataError(f"{title} has no lines below its head.")
         if uneven := [line for line, row in rows if len(row) != len(self.names)]:
             raise DataError(
-                f"{len(uneven):,} lines of {str(path)!r} have more or fewer cells than its head, which has "
-                f"{len(self.names)}; the first is line {uneven[0]:,}. Is a comma within a cell not in quotes?"
+                f"{title} has {len(uneven):,} lines with more or fewer cells than its head, which has "
+                f"{len(self.names)}; the first is line {uneven[0]:,}. Is a comma within a cell not in quotes, or is "
+                "the file cut?"
             )
         self._columns = dict(zip(self.names, zip(*(row for _, row in rows), strict=True), strict=False))
 
@@ -84,18 +124,16 @@ class CsvFile:
             ) from None
 
 
-class ParquetFile:
-    def __init__(self, path: Path) -> None:
-        try:
-            from pyarrow import ArrowException
-            from pyarrow.parquet import read_schema
-        except ImportError as error:
-            raise ConfigError(MISSING.format(error)) from error
-        self.path = path
-        try:
-            self.names: list[str] = read_schema(path).names
-        except (OSError, ArrowException) as error:
-            raise DataError(f"The table {str(path)!r} cannot be read: {error}.") from error
+class ParquetTable(TableFile):
+    """The table in a Parquet file. A column is read when it is asked for."""
+
+    def __init__(self, path: Path, title: str) -> None:
+        self.title = title
+        self.file = open_parquet(path)
+        self.names: list[str] = self.file.schema_arrow.names
+
+    def __len__(self) -> int:
+        return self.file.metadata.num_rows
 
     def words(self, name: str) -> list[str]:
         return ["" if value is None or str(value) == "nan" else str(value) for value in self._column(name).to_pylist()]
@@ -120,19 +158,75 @@ class ParquetFile:
 
     def _column(self, name: str) -> Any:
         from pyarrow import ArrowException
-        from pyarrow.parquet import read_table
 
         try:
-            column = read_table(self.path, columns=[name]).column(0)
+            return self.file.read(columns=[name]).column(0)
         except (OSError, ArrowException) as error:
-            raise DataError(f"The table {str(self.path)!r} cannot be read: {error}.") from error
-        if not len(column):
-            raise DataError(f"The table {str(self.path)!r} has no rows.")
-        return column
+            raise DataError(f"{self.title} cannot be read: {error}.") from error
+
+
+class ShardedTable(TableFile):
+    """The table in the Parquet shards of a benchmark, as Hugging Face lays them out: a row an image.
+
+    Shards are called `data/train-00000-of-00002.parquet` or `default/train/0000.parquet`. The word for their split is
+    in that name.
+    """
+
+    def __init__(self, root: Path, title: str, wanted: Sequence[str]) -> None:
+        self.title, self.names = title, list(wanted)
+        shards = find_shards(root)
+        _check_copies(shards)
+        self._shards = {name: ParquetTable(path, repr(str(path))) for name, path in shards.items()}
+        for shard in self._shards.values():
+            shard.check_columns([*wanted, IMAGE])
+            check_images(shard.file, shard.title)
+
+    def words(self, name: str) -> list[str]:
+        return [word for shard in self._shards.values() for word in shard.words(name)]
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        return np.concatenate([shard.numbers(name) for shard in self._shards.values()])
+
+    def files(self) -> list[str]:
+        """Return the name of every row."""
+        return [row_name(name, row) for name, shard in self._shards.items() for row in range(len(shard))]
+
+    def split_words(self) -> list[str]:
+        """Return, for every row, the word for its split."""
+        words = ([_split_word(PurePosixPath(name))] * len(shard) for name, shard in self._shards.items())
+        return [word for shard in words for word in shard]
+
+
+def _check_copies(shards: Mapping[str, Path]) -> None:
+    """Refuse the shards of one split in two folders, and shards with the same bytes: every image would count twice."""
+    homes: dict[str, Path] = {}
+    for shard, path in shards.items():
+        word = _split_word(PurePosixPath(shard))
+        split = WORDS.get(word.lower(), word)
+        if (home := homes.setdefault(split, path.parent)) != path.parent:
+            raise DataError(
+                f"Parquet files of the split {split!r} lie in {str(home)!r} and in {str(path.parent)!r}: two copies of "
+                "the same images? Keep one folder, and move the other elsewhere."
+            )
+    sizes = {path: path.stat().st_size for path in shards.values()}
+    often, seen = Counter(sizes.values()), {}
+    for path in (path for path, size in sizes.items() if often[size] > 1):
+        with path.open("rb") as file:
+            twin = seen.setdefault(hashlib.file_digest(file, "sha256").digest(), path)
+        if twin != path:
+            raise DataError(
+                f"The Parquet files {str(twin)!r} and {str(path)!r} are the same: their images would count twice. "
+                "Keep one of them."
+            )
+
+
+def _split_word(shard: PurePosixPath) -> str:
+    word = shard.name.removesuffix(".parquet").partition("-")[0]
+    return word if word.lower() in WORDS or len(shard.parts) < 2 else shard.parts[-2]
 
 
 def _to_numbers(column: Any, name: str) -> NDArray[Any]:
-    """Numbers of an Arrow column; nulls are NaN."""
+    """Return the numbers of an Arrow column; nulls are NaN."""
     import pyarrow as pa
 
     kind = column.type

@@ -9,12 +9,13 @@ import torch
 
 from sitar.data import Data, EvalSplit
 from sitar.evaluation.metrics import split_metrics
-from sitar.evaluation.predict import Watch, predict_logits
+from sitar.evaluation.predict import predict_logits
 from sitar.methods import Method
+from sitar.progress import Watch, unwatched
 
 
 def evaluate_method(
-    method: Method, data: Data, device: torch.device, watch: Watch = lambda _, __: lambda _: None
+    method: Method, data: Data, device: torch.device, watch: Watch = unwatched
 ) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
     """Metrics of every split by name, and the predictions of the evaluation splits as flat arrays."""
     method.eval()

@@ -6,7 +6,6 @@ import hashlib
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,11 +13,12 @@ from torch import Tensor
 
 from sitar.config import ModelConfig
 from sitar.data.types import Data, Task, in_batches
-from sitar.evaluation.predict import Watch
+from sitar.files import write_atomic
 from sitar.images.cache import cache_root
 from sitar.models.pretrained import RANDOM, PretrainedEncoder
 from sitar.models.weights import load_weights
-from sitar.run_folder import write_atomic
+from sitar.progress import Watch, unwatched
+from sitar.run_folder import RunFolder
 
 BATCH = 128
 
@@ -26,14 +26,15 @@ BATCH = 128
 class FrozenEncoder:
     """A pretrained encoder that is never trained: images as a split stores them to features."""
 
-    def __init__(self, model: ModelConfig, shape: Sequence[int], device: torch.device, kept: Path) -> None:
-        """With the weights that a run has kept, or else those that the settings name."""
+    def __init__(self, model: ModelConfig, shape: Sequence[int], device: torch.device, folder: RunFolder) -> None:
+        """Take the weights that a run has kept, or else those that the settings name."""
         assert model.encoder is not None
         self.device = device
-        source = RANDOM if kept.exists() else model.encoder_weights
+        kept = folder.encoder()
+        source = model.encoder_weights if kept is None else RANDOM
         self.network = PretrainedEncoder(model.encoder, shape, source, stride_in_1x1=model.stride_in_1x1)
-        if kept.exists():
-            load_weights(kept, self.network)
+        if kept is not None:
+            load_weights(kept, self.network, folder.encoder_file)
         self.network.to(device).eval().requires_grad_(False)
         self.key = hashlib.blake2b(f"{model.encoder} {model.stride_in_1x1} {device.type}".encode(), digest_size=16)
         for name, tensor in self.network.state_dict().items():
@@ -47,7 +48,7 @@ class FrozenEncoder:
         features = self.network.out_features
         return replace(task, shape=(features,), features=(torch.zeros(features), torch.ones(features)))
 
-    def data(self, data: Data, watch: Watch = lambda _, __: lambda _: None) -> Data:
+    def data(self, data: Data, watch: Watch = unwatched) -> Data:
         """`data` with features in the place of images."""
         evaluation = {
             name: replace(split, x=self.cached(split.x, watch(name, len(split))))

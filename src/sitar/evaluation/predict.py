@@ -11,8 +11,6 @@ from torch import Tensor
 
 from sitar.data.types import in_batches
 
-Watch = Callable[[str, int], Callable[[int], None]]  # of a split and its size: what is told how many samples are done
-
 
 def predict_logits(
     logits: Callable[[Tensor], Tensor],

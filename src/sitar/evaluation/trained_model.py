@@ -39,10 +39,10 @@ class TrainedModel:
         self.data = data_for(self.config, load_data(self.config.data))
         task, self.encoder = self.data.task, None
         if self.config.model.freeze_encoder:
-            self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder.encoder_file)
+            self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder)
             task = self.encoder.task(task)
         self.method = build_method(self.config, task)
-        load_weights(folder.model_file, self.method)
+        load_weights(folder.model(), self.method, folder.model_file)
         self.method.to(self.device).eval()
 
     @property

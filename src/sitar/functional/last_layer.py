@@ -14,10 +14,10 @@ def fit_last_layer(
     sample_weight: Float[Tensor, " sample"],
     weight: Float[Tensor, "classes feature"],
     bias: Float[Tensor, " classes"],
-    pull: float,
+    l2: float,
     steps: int = 500,
 ) -> tuple[Float[Tensor, "classes feature"], Float[Tensor, " classes"]]:
-    """Weight and bias that minimise sum_i w_i CE_i + pull |theta - theta_0|^2, theta_0 being those given.
+    """Weight and bias that minimise sum_i w_i CE_i + l2 |theta - theta_0|^2, theta_0 being those given.
 
     Convex; solved by L-BFGS in float64, so that the answer does not depend on a learning rate.
     """
@@ -29,7 +29,7 @@ def fit_last_layer(
     def objective() -> Tensor:
         losses = F.cross_entropy(F.linear(features, *theta), y, reduction="none")
         away = sum((now - before).square().sum() for now, before in zip(theta, start, strict=True))
-        return sample_weight @ losses + pull * away
+        return sample_weight @ losses + l2 * away
 
     def closure() -> float:
         solver.zero_grad()

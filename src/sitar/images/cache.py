@@ -29,9 +29,9 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from sitar.errors import DataError
+from sitar.files import to_json, write_atomic
 from sitar.images.files import Files
 from sitar.interpreter import module_command, module_environment
-from sitar.run_folder import to_json, write_atomic
 
 logger = logging.getLogger(__name__)
 VERSION = 2  # of the pixels: a change in decoding makes new caches

@@ -153,15 +153,15 @@ def _receive(url: str, file: BinaryIO, watch: Watch, timeout: float) -> None:
 
 def _total(content_range: str | None) -> int | None:
     """The size of the whole file, of a header such as `bytes 10-19/20`."""
-    found = re.search(r"/(\d+)$", content_range or "")
-    return int(found[1]) if found else None
+    size = re.search(r"/(\d+)$", content_range or "")
+    return int(size[1]) if size else None
 
 
 def _verify(path: Path, sha256: str | None) -> None:
     if sha256 is None:
         return
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256:
         path.unlink()
-        raise _FailedError(f"its sha256 is {found[:12]}…, expected {sha256[:12]}…, and it was removed")
+        raise _FailedError(f"its sha256 is {digest[:12]}…, expected {sha256[:12]}…, and it was removed")

@@ -116,9 +116,9 @@ class Files:
         self.inner: dict[str, Member] = {}  # of archives with a folder of their own: names below it
         for path in self.archives:
             archive = _zip(path)
-            found = [member for member in archive.infolist() if not member.is_dir()]
-            packed = len({member.filename.partition("/")[0] for member in found}) == 1
-            for member in found:
+            files = [member for member in archive.infolist() if not member.is_dir()]
+            packed = len({member.filename.partition("/")[0] for member in files}) == 1
+            for member in files:
                 self.members.setdefault(member.filename, (archive, member))
                 if packed and "/" in member.filename:
                     self.inner.setdefault(member.filename.partition("/")[2], (archive, member))
@@ -129,13 +129,13 @@ class Files:
 
     def all_names(self) -> list[str]:
         """Every file in folders and archives; hidden ones are none, as editors and systems leave them beside images."""
-        found = {name for name in self.members if not _is_hidden(name)}
+        names = {name for name in self.members if not _is_hidden(name)}
         for folder in self.folders:
             for place, folders, files in os.walk(folder, followlinks=True):
                 folders[:] = [name for name in folders if not name.startswith(".") and not _leads_up(place, name)]
                 inner = os.path.relpath(place, folder)
-                found |= {name if inner == "." else f"{inner}/{name}" for name in files if not name.startswith(".")}
-        return sorted(found)
+                names |= {name if inner == "." else f"{inner}/{name}" for name in files if not name.startswith(".")}
+        return sorted(names)
 
     def stamp(self, name: str) -> str:
         """What changes when the file does, without reading it; empty when there is none."""

@@ -22,8 +22,8 @@ ROWS = 64  # read at once: a row group can be the whole shard
 def find_shards(root: Path) -> dict[str, Path]:
     """The Parquet files below `root` by their name, none of hidden folders, where programs keep copies; an error where
     some of a set (-00001-of-00003) are missing."""
-    found = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.parquet"))}
-    shards = {name: path for name, path in found.items() if "/." not in f"/{name}"}
+    every = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.parquet"))}
+    shards = {name: path for name, path in every.items() if "/." not in f"/{name}"}
     sets: dict[tuple[str, int], set[int]] = {}
     for name in shards:
         if numbered := re.fullmatch(r"(.*)-(\d+)-of-(\d+)(-\w+)?\.parquet", name):
@@ -42,19 +42,11 @@ def row_name(shard: str, row: int) -> str:
     return f"{shard}/{row:07}"
 
 
-def read_columns(path: Path, wanted: Sequence[str]) -> dict[str, list[Any]]:
-    """Columns of one shard, without its images; an error where one of them, or that of the images, is missing."""
-    file = _open(path)
-    schema = file.schema_arrow
-    if missing := [column for column in (*wanted, IMAGE) if column not in schema.names]:
-        raise DataError(
-            f"{str(path)!r} lacks the columns {', '.join(missing)}. It has: {', '.join(schema.names) or 'none'}."
-        )
-    kind = str(schema.field(IMAGE).type)
+def check_images(file: Any, title: str) -> None:
+    """Refuse an open shard whose images are not there as the bytes of image files."""
+    kind = str(file.schema_arrow.field(IMAGE).type)
     if "binary" not in kind:
-        raise DataError(f"The column {IMAGE!r} of {str(path)!r} holds {kind}, not the bytes of image files.")
-    table = file.read(columns=list(wanted))
-    return {column: table[column].to_pylist() for column in wanted}
+        raise DataError(f"The column {IMAGE!r} of {title} holds {kind}, not the bytes of image files.")
 
 
 class Shard:
@@ -82,7 +74,7 @@ class Shard:
 
     def _seek(self, row: int) -> None:
         if self._file is None:
-            self._file = _open(self.path)
+            self._file = open_parquet(self.path)
             metadata = self._file.metadata
             self._ends = list(accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
         if not self._first <= row < self._end:
@@ -94,7 +86,8 @@ class Shard:
             self._rows = next(self._batches).column(0)
 
 
-def _open(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
+    """Open a Parquet file with pyarrow, which a user may not have."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -103,4 +96,6 @@ def _open(path: Path) -> Any:
         # mapped and without read-ahead: a row group would else be in memory as a whole
         return pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
     except (OSError, ValueError) as error:
-        raise DataError(f"{str(path)!r} is no Parquet file, or was cut ({error}). Bring it again.") from error
+        raise DataError(
+            f"{str(path)!r} cannot be read: it is no Parquet file, or was cut ({error}). Bring it again."
+        ) from error

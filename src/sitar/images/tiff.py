@@ -44,11 +44,11 @@ def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]
         others = [axis for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YX" and n > 1]
         if len(others) > 1:
             raise BadImageError(f"the axes {series.axes} {series.shape}, where height, width and channels are known")
-        found = math.prod(n for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YX")
-        is_page = found == page.samplesperpixel and channels in (1, 3)
+        present = math.prod(n for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YX")
+        is_page = present == page.samplesperpixel and channels in (1, 3)
         mode = MODES.get((page.photometric, page.extrasamples)) if is_page else None
-        if found != channels and mode is None:
-            raise BadImageError(f"{found} channels, not the {channels} of data.channels")
+        if present != channels and mode is None:
+            raise BadImageError(f"{present} channels, not the {channels} of data.channels")
         if math.prod(series.shape) > max_pixels:
             raise BadImageError(f"{math.prod(series.shape):,} values are more than {max_pixels:,}")
         values = series.asarray()

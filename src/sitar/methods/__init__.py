@@ -21,7 +21,8 @@ from sitar.methods import (  # noqa: F401  (register themselves)
     vae,
     vrex,
 )
-from sitar.methods.base import FitPhase, GradientPhase, Method, Objective, complete
+from sitar.methods.base import FitPhase, GradientPhase, Method, Objective
+from sitar.models.build import with_latent_dim
 from sitar.registry import METHODS
 
 __all__ = ["FitPhase", "GradientPhase", "Method", "Objective", "build_method", "data_for", "needs_groups"]
@@ -31,7 +32,7 @@ EVALUATION_VALUES = 2**25  # of inputs that are evaluated at a time: large image
 
 def needs_groups(config: RunConfig) -> bool:
     """Whether the method that `config` names is given group labels of the training samples."""
-    return METHODS.get(config.method.name).needs_groups  # type: ignore[attr-defined]
+    return METHODS.get(config.method.name).needs_groups
 
 
 def data_for(config: RunConfig, data: Data) -> Data:
@@ -41,6 +42,6 @@ def data_for(config: RunConfig, data: Data) -> Data:
 
 def build_method(config: RunConfig, task: Task) -> Method:
     """The method that `config` names, freshly initialised from the current random state."""
-    method: Method = METHODS.get(config.method.name)(config.method, complete(config.model, task), task)  # type: ignore[attr-defined]
+    method: Method = METHODS.get(config.method.name)(config.method, with_latent_dim(config.model, task), task)
     method.evaluation_batch = max(1, min(method.evaluation_batch, EVALUATION_VALUES // math.prod(task.shape)))
     return method

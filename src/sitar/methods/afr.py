@@ -23,9 +23,11 @@ from sitar.registry import METHODS
 
 
 class AFRConfig(LastLayerConfig):
+    renamed = {"pull": "l2"}
+
     name: Literal["afr"] = "afr"
     gamma: float = Field(default=4.0, ge=0, description="how much more a sample weighs that the first stage gets wrong")
-    pull: float = Field(default=0.01, ge=0, description="weight of the squared distance to the first stage (lambda)")
+    l2: float = Field(default=0.01, ge=0, description="weight of the squared distance to the first stage (lambda)")
     last_epochs: int | None = Field(
         default=None,
         gt=0,
@@ -82,12 +84,12 @@ class AFR(LastLayerMethod):
             features = self.network.features(batch.x)
         hard = (self.hard[batch.index] * sample_cross_entropy(last(features), batch.y)).mean()
         away = (last.weight - self.first_weight).square().sum() + (last.bias - self.first_bias).square().sum()
-        return {"loss": hard + self.config.pull * away, "hard": hard, "away": away}
+        return {"loss": hard + self.config.l2 * away, "hard": hard, "away": away}
 
     def fit(self, features: Tensor, index: Tensor, split: TrainSplit) -> tuple[Tensor, Tensor]:
         y, last = split.y[index], self.network.last_layer
         weight = hardness(last(features).detach(), y, self.config.gamma)
-        return fit_last_layer(features, y, weight, last.weight, last.bias, self.config.pull)
+        return fit_last_layer(features, y, weight, last.weight, last.bias, self.config.l2)
 
 
 def hardness(logits: Tensor, y: Tensor, gamma: float) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,24 +12,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task
-from sitar.errors import ConfigError
-from sitar.models import (
-    VAE,
-    Classifier,
-    ConvDecoder,
-    ConvEncoder,
-    FeatureDecoder,
-    FeatureEncoder,
-    Network,
-    PretrainedEncoder,
-    Standardise,
-    encoder_features,
-)
+from sitar.models import VAE, Network
+from sitar.models.build import build_network
 
 Loss = Callable[[Any], dict[str, Tensor]]  # of a TrainBatch, or of a GroupBatch where the method needs groups
-PIXEL_AXES = 10  # latent axes in pixel space, where no number is given
 OPTIMISER_SETTINGS = {"optimiser", "learning_rate", "weight_decay", "momentum", "schedule", "warmup_epochs"}
 
 
@@ -91,7 +78,7 @@ class Bottleneck:
 class Method(nn.Module):
     """Base of all methods. Everything that training changes is a parameter or a buffer: the state dict is complete."""
 
-    Config: ClassVar[type[Config]]
+    Config: ClassVar[type[NamedConfig]]
     needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
     vae_learns: ClassVar[Literal["with labels", "without labels"] | None] = None  # where it has a `vae`, and how
     evaluation_batch: int = 2048  # inputs that `logits` is given at a time
@@ -113,7 +100,7 @@ class Method(nn.Module):
         return None
 
 
-class WeightedConfig(Config):
+class WeightedConfig(NamedConfig):
     """Of a method that minimises a cross-entropy."""
 
     class_weight: Literal["balanced"] | None = Field(
@@ -158,14 +145,18 @@ class NetworkMethod(WeightedMethod):
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Batch normalisation by its running statistics, which stay as they are: what a penalty differentiates is then
-        a function of one sample at a time."""
+        """Let batch normalisation use its running statistics and leave them as they are.
+
+        What a penalty differentiates is then a function of one sample at a time.
+        """
         norms = [m for m in self.modules() if isinstance(m, BatchNorm) and m.training]
         for norm in norms:
             norm.training = False
-        yield
-        for norm in norms:
-            norm.training = True
+        try:
+            yield
+        finally:
+            for norm in norms:
+                norm.training = True
 
 
 def balanced_weights(task: Task) -> Tensor:
@@ -177,58 +168,3 @@ def balanced_weights(task: Task) -> Tensor:
 def equal_sampling(group: Tensor) -> Tensor:
     """Weights with which a draw takes each group that has samples with the same probability."""
     return 1.0 / torch.bincount(group)[group].double()
-
-
-def complete(model: ModelConfig, task: Task) -> ModelConfig:
-    """With the number of latent axes where it is left open: a quarter of the features (the paper's rule), or ten."""
-    if model.latent_dim is not None:
-        return model
-    if len(task.shape) == 1:
-        features = task.shape[0]
-    elif model.encoder is not None:
-        features = encoder_features(model.encoder, task.shape)
-    else:
-        return model.model_copy(update={"latent_dim": PIXEL_AXES})
-    return model.model_copy(update={"latent_dim": max(2, features // 4)})
-
-
-def build_backbone(model: ModelConfig, task: Task) -> tuple[nn.Module | None, tuple[int, ...]]:
-    """What stands in front of the encoder, and the shape of what comes out of it.
-
-    A pretrained encoder that is trained with the rest; for features what brings them to one scale; else nothing.
-    """
-    if task.features is not None:
-        return Standardise(*task.features), task.shape
-    if model.encoder is None:
-        return None, task.shape
-    backbone = PretrainedEncoder(model.encoder, task.shape, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
-    return backbone, (backbone.out_features,)
-
-
-def build_encoder(model: ModelConfig, shape: tuple[int, ...]) -> ConvEncoder | FeatureEncoder:
-    """The encoder that every method shares."""
-    if len(shape) == 1:
-        return FeatureEncoder(shape[0])
-    try:
-        return ConvEncoder(shape, model.channels)
-    except ValueError as error:
-        raise ConfigError(f"model.channels: {error}. Use fewer, or null to derive them from the image.") from error
-
-
-def build_vae(model: ModelConfig, task: Task) -> VAE:
-    backbone, shape = build_backbone(model, task)
-    encoder, latent_dim = build_encoder(model, shape), model.axes
-    features = isinstance(encoder, FeatureEncoder)
-    decoder = FeatureDecoder(latent_dim, encoder) if features else ConvDecoder(latent_dim, encoder)
-    live = model.recon_target == "live"
-    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape), live_target=live)
-
-
-def build_classifier(model: ModelConfig, task: Task) -> Classifier:
-    return Classifier(model.axes, task.num_classes, model.hidden, model.activation)
-
-
-def build_network(model: ModelConfig, task: Task) -> Network:
-    """The encoder and classifier of SITAR without decoder and noise: what baselines train."""
-    backbone, shape = build_backbone(model, task)
-    return Network(build_encoder(model, shape), model.axes, build_classifier(model, task), backbone)

@@ -26,9 +26,9 @@ from sitar.methods.base import (
     Phase,
     WeightedConfig,
     WeightedMethod,
-    build_vae,
 )
 from sitar.models import Classifier
+from sitar.models.build import build_vae
 from sitar.registry import METHODS
 
 

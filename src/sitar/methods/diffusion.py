@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.errors import ConfigError
 from sitar.functional.denoising import antithetic_noise, class_errors, even_timesteps, noised, random_timesteps
@@ -26,7 +26,7 @@ SCORING_PIXELS = 2**20  # in one call of the U-Net while scoring, over images an
 SCORING_PIXELS_CPU = 2**15  # faster there: what a call works on stays in the cache
 
 
-class DiffusionConfig(Config):
+class DiffusionConfig(NamedConfig):
     name: Literal["diffusion"] = "diffusion"
     unet_channels: tuple[int, ...] = Field(
         default=(32, 64, 64), min_length=1, description="widths of the U-Net; each after the first halves the image"

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import GroupBatch, GroupTask
 from sitar.functional.losses import sample_cross_entropy
 from sitar.functional.risk import group_risks
@@ -21,7 +21,7 @@ from sitar.methods.base import GradientPhase, NetworkMethod, Objective, Phase, e
 from sitar.registry import METHODS
 
 
-class GroupDROConfig(Config):
+class GroupDROConfig(NamedConfig):
     name: Literal["group_dro"] = "group_dro"
     step_size: float = Field(default=0.01, gt=0, description="of the mixture's exponentiated ascent (eta_q)")
     adjustment: float = Field(default=0.0, ge=0, description="C of the generalisation adjustment C / sqrt(n_g)")

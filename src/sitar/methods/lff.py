@@ -23,8 +23,8 @@ from sitar.methods.base import (
     Phase,
     WeightedConfig,
     WeightedMethod,
-    build_network,
 )
+from sitar.models.build import build_network
 from sitar.registry import METHODS
 
 EPS = 1e-8

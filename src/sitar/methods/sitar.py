@@ -33,14 +33,15 @@ from sitar.methods.base import (
     Phase,
     WeightedConfig,
     WeightedMethod,
-    build_classifier,
-    build_vae,
 )
 from sitar.models import Discriminator
+from sitar.models.build import build_classifier, build_vae
 from sitar.registry import METHODS
 
 
 class SITARConfig(WeightedConfig):
+    removed = {"beta_start": None, "beta_anneal_epochs": 20, "discriminator_hidden": 256, "discriminator_layers": 3}
+
     name: Literal["sitar"] = "sitar"
     alpha: float = Field(default=1.0, ge=0, description="strength of the noise")
     vae: Literal["beta", "tc", "factor"] = Field(
@@ -65,10 +66,6 @@ class SITARConfig(WeightedConfig):
         default="sampled",
         description="sampled: one draw of noise a sample and step, the paper; analytic: its expectation by Theorem 1",
     )
-    beta_start: float | None = Field(default=None, ge=0, description="beta in the first epoch; null: no annealing")
-    beta_anneal_epochs: int = Field(default=20, gt=0, description="epochs in which beta goes linearly to its value")
-    discriminator_hidden: int = Field(default=256, gt=0, description="units of each layer of FactorVAE's discriminator")
-    discriminator_layers: int = Field(default=3, gt=0, description="hidden layers of FactorVAE's discriminator")
     discriminator_rate: float = Field(default=1e-4, gt=0, description="learning rate of FactorVAE's discriminator")
 
     @model_validator(mode="after")
@@ -103,8 +100,8 @@ class SITAR(WeightedMethod):
         self.vae_size = self.vae.num_inputs if config.vae_scale == "mean" else 1
         self.classifier = build_classifier(model, task)
         if config.vae == "factor":
-            self.discriminator = Discriminator(model.axes, config.discriminator_hidden, config.discriminator_layers)
-        self.register_buffer("beta", torch.tensor(config.beta))
+            self.discriminator = Discriminator(model.axes)
+        self.register_buffer("beta", torch.tensor(config.beta))  # part of the weights: those of earlier runs have it
 
     def phases(self) -> Iterator[Phase]:
         objectives = [Objective(self.loss, [*self.vae.parameters(), *self.classifier.parameters()])]
@@ -112,11 +109,6 @@ class SITAR(WeightedMethod):
             settings = {"learning_rate": self.config.discriminator_rate}
             objectives.append(Objective(self.discriminator_loss, list(self.discriminator.parameters()), settings))
         yield GradientPhase("train", tuple(objectives))
-
-    def begin_epoch(self, epoch: int) -> None:
-        if self.config.beta_start is not None:
-            progress = min(1.0, epoch / self.config.beta_anneal_epochs)
-            self.beta.fill_(self.config.beta_start + progress * (self.config.beta - self.config.beta_start))
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Lines 5 to 13 of Algorithm 1."""

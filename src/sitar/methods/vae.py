@@ -12,21 +12,24 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sitar.config import Config, ModelConfig
+from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import gaussian_kl, reconstruction, reparameterise
-from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase, build_vae
+from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase
+from sitar.models.build import build_vae
 from sitar.registry import METHODS
 
 
-class BetaVAEConfig(Config):
+class BetaVAEConfig(NamedConfig):
+    renamed = {"pull": "l2"}
+
     name: Literal["vae"] = "vae"
     beta: float = Field(default=2.0, ge=0, description="weight of the KL divergence")
     max_samples: int | None = Field(
         default=None, gt=1, description="training samples that it is shown, drawn at random; null: all"
     )
-    pull: float = Field(default=1e-4, gt=0, description="weight of the logistic regression's squared weights")
+    l2: float = Field(default=1e-4, gt=0, description="weight of the logistic regression's squared weights")
 
 
 @METHODS.register("vae")
@@ -64,7 +67,7 @@ class BetaVAE(Method):
         mu = in_batches(lambda some: self.vae.encode(some)[0], x, y.device, self.evaluation_batch)
         weight = 1.0 / torch.bincount(y)[y].double()
         start = torch.zeros_like(self.head.weight), torch.zeros_like(self.head.bias)
-        fitted = fit_last_layer(mu, y, weight / weight.sum(), *start, self.config.pull)
+        fitted = fit_last_layer(mu, y, weight / weight.sum(), *start, self.config.l2)
         with torch.no_grad():
             self.head.weight.copy_(fitted[0])
             self.head.bias.copy_(fitted[1])

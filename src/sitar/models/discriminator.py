@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class Discriminator(nn.Module):
     """Linear layers with leaky ReLU, two outputs."""
 
-    def __init__(self, latent_dim: int, hidden: int, layers: int) -> None:
+    def __init__(self, latent_dim: int, hidden: int = 256, layers: int = 3) -> None:
         super().__init__()
         widths = [latent_dim, *[hidden] * layers]
         hidden_layers = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.LeakyReLU(0.2))]

@@ -10,8 +10,7 @@ class VAE(nn.Module):
     """Linear heads for the posterior's mean and log-variance on top of an encoder that has `out_features`.
 
     What is encoded and reconstructed are the `num_inputs` features that `backbone` makes of an input; by default the
-    input itself. With `live_target` the error of reconstruction moves a backbone that is trained too, else it is held
-    fixed there.
+    input itself.
     """
 
     def __init__(
@@ -21,13 +20,10 @@ class VAE(nn.Module):
         latent_dim: int,
         backbone: nn.Module | None = None,
         num_inputs: int = 1,
-        *,
-        live_target: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone or nn.Identity()
         self.num_inputs = num_inputs
-        self.live_target = live_target
         self.encoder = encoder
         self.decoder = decoder
         features = int(encoder.out_features)  # type: ignore[arg-type]
@@ -44,8 +40,11 @@ class VAE(nn.Module):
         return self.mean(hidden), self.log_variance(hidden)
 
     def target(self, features: Tensor) -> Tensor:
-        """What `decode` is compared with."""
-        return features if self.live_target else features.detach()
+        """Return what `decode` is compared with.
+
+        It is held fixed: a backbone that is trained too would otherwise learn features that are easy to reconstruct.
+        """
+        return features.detach()
 
     def decode(self, z: Float[Tensor, "batch latent"]) -> Tensor:
         return self.decoder(z)

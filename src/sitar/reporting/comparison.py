@@ -1,63 +1,58 @@
-"""Runs for a report, read from their folders: those on the same data together, and why others are left out."""
+"""Runs side by side: rows of runs that differ in the seed alone, and comparisons of runs on the same data."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sitar.errors import RunError
-from sitar.reporting.explained import read_arrays, sound
-from sitar.reporting.tables import TEST_SPLITS, Row, flat, group_runs
-from sitar.run_folder import AUDIT_VERSION, EXPLAIN_VERSION, RunFolder
-
-PLACES = ("root", "table", "file")  # settings that say where the data lies
+from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, without_places
+from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 
 @dataclass(frozen=True)
-class Run:
-    """A finished run and what was left beside its result. `explain` and `audit` are None where nobody made them."""
+class Row:
+    """Runs that differ in nothing but the seed."""
 
-    folder: RunFolder
-    row: int  # its place among the rows of its comparison
     label: str
-    config: dict[str, Any]
-    result: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    environment: dict[str, Any]
-    explain: dict[str, Any] | None
-    audit: dict[str, Any] | None
+    runs: list[Run]
 
-    @cached_property
-    def classes(self) -> list[str]:
-        names = self.result.get("classes")
-        widths = [array.shape[1] for name, array in self._predictions.items() if name.endswith("/logits")]
-        return names or [f"class {i}" for i in range(max(widths, default=2))]
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
 
-    def logits(self, split: str) -> NDArray[np.float32]:
-        return self._predictions.get(f"{split}/logits", np.zeros((0, 2), np.float32))
+    @property
+    def results(self) -> list[Result]:
+        return [run.result for run in self.runs]
 
-    def labels(self, split: str) -> NDArray[np.int64]:
-        return self._predictions.get(f"{split}/y", np.zeros(0, np.int64))
+    @property
+    def needs_groups(self) -> bool:
+        return bool(self.results[0].get("needs_groups"))
 
-    def is_right(self, split: str) -> NDArray[np.bool_]:
-        """Of every sample of a split."""
-        return self.logits(split).argmax(1) == self.labels(split)
+    def summary(self, split: str, metric: str) -> dict[str, Any]:
+        """Return mean, standard deviation over seeds (None for one) and the single values of a metric.
 
-    @cached_property
-    def _predictions(self) -> dict[str, NDArray[Any]]:
-        return _arrays(self.folder.predictions_file)
+        A value is None where a figure is missing.
+        """
+        values = [result["splits"].get(split, {}).get(metric) for result in self.results]
+        known = [value for value in values if value is not None]
+        return {
+            "mean": mean(known) if known else None,
+            "std": stdev(known) if len(known) > 1 else None,
+            "values": values,
+        }
 
-    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """The arrays of an artifact; empty where there is none."""
-        return _arrays(self.folder.artifacts / f"{name}.npz")
+
+@dataclass(frozen=True)
+class ComparedRun(Run):
+    """A run with its place and its name in a comparison."""
+
+    row: int
+    label: str
 
 
 @dataclass(frozen=True)
@@ -66,19 +61,19 @@ class Comparison:
 
     dataset: str
     rows: list[Row]
-    runs: list[Run]
+    runs: list[ComparedRun]
     name: str = ""  # of the data, where others in the report are of the same dataset: with what tells them apart
 
     @property
     def splits(self) -> list[str]:
-        """Test splits that a run has, the one that decides last; `val` where there is none."""
-        found = [s for s in TEST_SPLITS if any(s in run.result["splits"] for run in self.runs)]
-        return found or ["val"]
+        """Return the test splits that a run has, the one that decides last; `val` where there is none."""
+        known = [split for split in TEST_SPLITS if any(split in run.result["splits"] for run in self.runs)]
+        return known or [VAL]
 
     @property
     def main_split(self) -> str:
-        """What the words are about: unseen conditions where the data has them."""
-        return next((s for s in ("ood_test", "test", "id_test") if s in self.splits), "val")
+        """Return the split that the sentences are about: unseen conditions where the data has them."""
+        return deciding_split(self.splits) or VAL
 
     @property
     def classes(self) -> list[str]:
@@ -86,40 +81,98 @@ class Comparison:
 
     @property
     def attributes(self) -> dict[str, list[str]]:
-        """Names of the values of the attribute; runs made before there were some have none."""
-        return next((found for run in self.runs if (found := run.result.get("attributes"))), {})
+        """Return the names of the values of the attribute. Runs made before there were some have none."""
+        return next((names for run in self.runs if (names := run.result.get("attributes"))), {})
 
 
-def gather(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str]]]:
-    """Comparisons, one for each data, and (path, reason) of what is left out."""
-    sorted_out: dict[str, list[RunFolder]] = {}
-    left_out: list[tuple[str, str]] = []
-    seen: dict[tuple[str, str], Path] = {}
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Read finished runs. A run that is given twice is refused."""
+    runs: list[Run] = []
+    seen: dict[str, Run] = {}
     for path in paths:
-        folder = RunFolder(path)
+        run = Run.read(RunFolder(path))
+        twin = seen.setdefault(_identity(run), run)
+        if twin is not run:
+            raise RunError(
+                f"{str(run.folder.path)!r} and {str(twin.folder.path)!r} are the same run (settings and seed). Give "
+                "one of them."
+            )
+        runs.append(run)
+    return runs
+
+
+def group_runs(runs: Sequence[Run]) -> list[Row]:
+    """Put runs together that differ only in the seed. A row is labelled by preset and by what else differs.
+
+    Where files lie does not count: data that moved is the same data. Other data under the same settings is told apart
+    by where it lies.
+    """
+    together: dict[str, list[Run]] = {}
+    for run in runs:
+        together.setdefault(_identity(run, seed=False), []).append(run)
+    settings = [_told_apart(members[0], [others[0] for others in together.values()]) for members in together.values()]
+    rows = []
+    for mine, members in zip(settings, together.values(), strict=True):
+        rivals = [other for other in settings if other["preset"] == mine["preset"] and other is not mine]
+        varying = sorted({key for other in rivals for key in mine.keys() | other.keys()
+                          if key != "seed" and mine.get(key) != other.get(key)})  # fmt: skip
+        label = " ".join([mine["preset"], *(f"{key}={mine.get(key)}" for key in varying)])
+        rows.append(Row(label, sorted(members, key=lambda run: run.seed)))
+    return rows
+
+
+def _identity(run: Run, *, seed: bool = True) -> str:
+    """Return what makes a run this one: its settings, but not where files lie, and the checksum of its data."""
+    settings = {key: value for key, value in without_places(run.config).items() if seed or key != "seed"}
+    return json.dumps([settings, run.data_checksum], sort_keys=True, default=str)
+
+
+def _told_apart(run: Run, others: Sequence[Run]) -> dict[str, Any]:
+    """Return the settings of a run, with where its files lie only if another has the same settings on other data."""
+    mine = without_places(run.config)
+    twins = [other for other in others if other is not run and _same(without_places(other.config), mine)]
+    if any(other.data_checksum != run.data_checksum for other in twins):
+        mine |= {key: value for key, value in flat(run.config).items() if key in PLACES}
+    return {"preset": None, **mine}
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return {**one, "seed": 0} == {**other, "seed": 0}
+
+
+def compare_runs(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str]]]:
+    """Return comparisons, one for each data set, and (path, reason) of what is left out."""
+    of_data: dict[str, list[Run]] = {}
+    left_out: list[tuple[str, str]] = []
+    seen: dict[str, Path] = {}
+    for path in paths:
         try:
-            config, data = folder.read_config(), _data(folder)
-            folder.metrics()
+            run = Run.read(RunFolder(path))
+            key, data, _ = _identity(run), _data(run), run.metrics
         except RunError as error:
             left_out.append((str(path), str(error)))
             continue
-        key = json.dumps(config, sort_keys=True, default=str), data
         if key in seen:
             left_out.append((str(path), f"It is the same run as {str(seen[key])!r}: settings, seed and data."))
             continue
         seen[key] = path
-        sorted_out.setdefault(data, []).append(folder)
-    if not sorted_out:
+        of_data.setdefault(data, []).append(run)
+    if not of_data:
         raise RunError("No finished run to report on. " + " ".join(reason for _, reason in left_out))
-    return _named([_comparison(folders) for folders in sorted_out.values()]), left_out
+    return _named([_comparison(runs) for runs in of_data.values()]), left_out
+
+
+def name_of(explanation: Mapping[str, Any]) -> str:
+    """Return what a run is called that an explanation is of."""
+    return f"{explanation['preset']}, seed {explanation['seed']}"
 
 
 def _named(comparisons: list[Comparison]) -> list[Comparison]:
-    """With names that tell them apart: by settings of the data, then by its file or folder, then by its checksum."""
+    """Give comparisons names that tell them apart: by settings of the data, then by its place, then by its checksum."""
     names = [comparison.dataset for comparison in comparisons]
-    for about in (_settings, _place, _checksum):
+    for facts_of in (_settings, _place, _checksum):
         twins = [place for place, name in enumerate(names) if names.count(name) > 1]
-        facts = {place: about(comparisons[place].runs[0]) for place in twins}
+        facts = {place: facts_of(comparisons[place].runs[0]) for place in twins}
         for place in twins:
             rivals = [facts[other] for other in twins if comparisons[other].dataset == comparisons[place].dataset]
             told = [key for key in facts[place] if any(rival.get(key) != facts[place][key] for rival in rivals)]
@@ -127,73 +180,55 @@ def _named(comparisons: list[Comparison]) -> list[Comparison]:
     return [replace(comparison, name=name) for comparison, name in zip(comparisons, names, strict=True)]
 
 
+def _data_settings(run: Run) -> dict[str, Any]:
+    settings = run.config.get("data")
+    if not isinstance(settings, dict):
+        raise RunError(f"The run in {str(run.folder.path)!r} is damaged: it does not say its 'data'.")
+    return settings
+
+
 def _settings(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flat(run.config["data"]).items() if key not in PLACES}
+    """Return the settings of the data, without where it lies."""
+    settings = without_places({"data": _data_settings(run)})
+    return {key.partition(".")[2]: value for key, value in settings.items()}
 
 
 def _place(run: Run) -> dict[str, Any]:
-    data = run.config["data"]
-    return {key: Path(str(data[key])).name for key in PLACES if data.get(key)}
+    """Return the names of the file or folder in which the data lies."""
+    settings = flat({"data": _data_settings(run)})
+    return {key.partition(".")[2]: Path(str(settings[key])).name for key in PLACES if settings.get(key)}
 
 
 def _checksum(run: Run) -> dict[str, Any]:
-    return {"checksum": str(run.environment.get("data_checksum"))[:8]}
+    return {"checksum": str(run.data_checksum)[:8]}
 
 
-def _data(folder: RunFolder) -> str:
-    """What tells the data of runs apart: settings, but not where it lies, its checksum, and how much there is."""
-    config, result = folder.read_config(), folder.result()
-    environment = _json(folder.environment_file) or {}
-    try:
-        settings = {key: value for key, value in config["data"].items() if key != "root"}
-        sizes = {split: metrics["n"] for split, metrics in result["splits"].items()}
-        itemgetter("dataset", "seed", "selection", "seconds")(result)  # what a report cannot do without
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"The run in {str(folder.path)!r} is damaged: it does not say its {error}.") from error
-    return json.dumps([settings, environment.get("data_checksum"), sizes], sort_keys=True, default=str)
+def _data(run: Run) -> str:
+    """Return what tells data apart: its settings, but not where it lies, its checksum, and how much there is."""
+    sizes = {split: metrics["n"] for split, metrics in run.result["splits"].items()}
+    return json.dumps([_settings(run), run.data_checksum, sizes], sort_keys=True, default=str)
 
 
-def _comparison(folders: list[RunFolder]) -> Comparison:
-    rows = _shorter(group_runs(folders))
-    runs = [
-        _run(folder, place, row.label if len(row.seeds) == 1 else f"{row.label}, seed {seed}")
+def _comparison(runs: list[Run]) -> Comparison:
+    rows = _shorter(group_runs(runs))
+    compared = [
+        ComparedRun(
+            run.folder,
+            run.config,
+            run.result,
+            place,
+            row.label if len(row.runs) == 1 else f"{row.label}, seed {run.seed}",
+        )
         for place, row in enumerate(rows)
-        for folder, seed in zip(row.folders, row.seeds, strict=True)
+        for run in row.runs
     ]
-    return Comparison(runs[0].result["dataset"], rows, runs)
+    return Comparison(compared[0].result["dataset"], rows, compared)
 
 
 def _shorter(rows: list[Row]) -> list[Row]:
-    """Labels without the folder of the preset, where all have the same and they stay apart."""
+    """Return labels without the folder of the preset, where all have the same one and they stay apart."""
     short = [row.label.partition("/")[2] for row in rows]
     one = len({row.label.partition("/")[0] for row in rows}) == 1
     if not one or len(set(short)) < len(rows) or not all(short):
         return rows
     return [replace(row, label=label) for row, label in zip(rows, short, strict=True)]
-
-
-def _run(folder: RunFolder, row: int, label: str) -> Run:
-    explain = _json(folder.explain_file, EXPLAIN_VERSION)
-    return Run(
-        folder, row, label, folder.read_config(), folder.result(), folder.metrics(),
-        _json(folder.environment_file) or {}, sound(explain) if explain else None,
-        _json(folder.audit / "audit.json", AUDIT_VERSION),
-    )  # fmt: skip
-
-
-def _json(file: Path, version: int | None = None) -> dict[str, Any] | None:
-    """None where there is no such file, one that cannot be read, or one of another version."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    known = isinstance(content, dict) and version in (None, content.get("version"))
-    return content if known else None
-
-
-def _arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Empty where there is no such file, or one that cannot be read."""
-    try:
-        return read_arrays(file)
-    except RunError:
-        return {}

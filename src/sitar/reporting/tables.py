@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import mean, stdev
 from typing import Any
 
-from sitar.errors import RunError
-from sitar.run_folder import RunFolder
+from sitar.reporting.comparison import Row
+from sitar.splits import TEST_SPLITS
 
-TEST_SPLITS = ("id_test", "ood_test", "test")
 SHORT = {
     "worst_group": "worst",
     "adjusted_average": "adjusted",
@@ -79,56 +76,6 @@ def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table(title, ["group", *grouped], rows, "Percent accuracy and number of samples; a dash for an empty group.")
 
 
-@dataclass(frozen=True)
-class Row:
-    """Runs that differ in nothing but the seed."""
-
-    label: str
-    seeds: list[int]
-    results: list[dict[str, Any]]
-    folders: list[RunFolder]
-
-    @property
-    def needs_groups(self) -> bool:
-        return bool(self.results[0].get("needs_groups"))
-
-    def summary(self, split: str, metric: str) -> dict[str, Any]:
-        """Mean, standard deviation over seeds (None for one) and the single values, None where a figure is missing."""
-        values = [result["splits"].get(split, {}).get(metric) for result in self.results]
-        known = [value for value in values if value is not None]
-        return {
-            "mean": mean(known) if known else None,
-            "std": stdev(known) if len(known) > 1 else None,
-            "values": values,
-        }
-
-
-def group_runs(folders: Sequence[RunFolder]) -> list[Row]:
-    """Finished runs, those that differ only in the seed together, labelled by preset and by what else differs."""
-    together: dict[str, list[tuple[dict[str, Any], dict[str, Any], RunFolder]]] = {}
-    seen: dict[tuple[str, int], RunFolder] = {}
-    for folder in folders:
-        config, result = folder.read_config(), folder.result()
-        key = json.dumps({k: v for k, v in config.items() if k != "seed"}, sort_keys=True)
-        twin = seen.setdefault((key, config["seed"]), folder)
-        if twin is not folder:
-            raise RunError(
-                f"{str(folder.path)!r} and {str(twin.path)!r} are the same run (settings and seed). Give one of them."
-            )
-        together.setdefault(key, []).append((config, result, folder))
-    configs = [flat(runs[0][0]) for runs in together.values()]
-    rows = []
-    for config, runs in zip(configs, together.values(), strict=True):
-        rivals = [other for other in configs if other["preset"] == config["preset"] and other is not config]
-        varying = sorted({key for other in rivals for key in config.keys() | other.keys()
-                          if key != "seed" and config.get(key) != other.get(key)})  # fmt: skip
-        label = " ".join([config["preset"], *(f"{key}={config.get(key)}" for key in varying)])
-        ordered = sorted(runs, key=lambda run: run[1]["seed"])
-        results = [result for _, result, _ in ordered]
-        rows.append(Row(label, [result["seed"] for result in results], results, [folder for *_, folder in ordered]))
-    return rows
-
-
 def compare_table(rows: Sequence[Row], metrics: Sequence[str] = ("average", "worst_group")) -> Table:
     """One line a row of runs: mean and deviation over seeds on every test split."""
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
@@ -151,14 +98,6 @@ def compare_table(rows: Sequence[Row], metrics: Sequence[str] = ("average", "wor
 def _mean_and_std(summary: Mapping[str, Any]) -> str:
     text = percent(summary["mean"])
     return text if summary["std"] is None else f"{text} ± {100 * summary['std']:.1f}"
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by their full name, such as method.alpha."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def theory_table(theory: Mapping[str, Any]) -> Table:
@@ -189,7 +128,7 @@ def explain_table(explanations: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for found in explanations:
         look = percent((found["gradcam"] or {}).get("mass_in_box"))
-        rows.append([_name(found), *_suspect(found["sensitivity"]), *_suspect(found["through"]), look])
+        rows.append([_name(found), *_suspect(found["sensitivity"]), *_suspect(found["shared_axes"]), look])
     note = (
         "The axis that tracks the label most (v: |correlation|), and its share of the summed sensitivity of all axes, "
     )
@@ -204,16 +143,16 @@ def through_tables(explanations: Sequence[Mapping[str, Any]], most: int = 10) ->
     """One table a ruler, a row an axis of it: how much each model that it measures reacts to that axis."""
     together: dict[str, list[Mapping[str, Any]]] = {}
     for found in explanations:
-        if found["through"] is not None:
-            together.setdefault(found["through"]["run"], []).append(found)
+        if found["shared_axes"] is not None:
+            together.setdefault(found["shared_axes"]["run"], []).append(found)
     return [_through_table(measured, most) for measured in together.values()]
 
 
 def _through_table(measured: Sequence[Mapping[str, Any]], most: int) -> Table:
-    ruler = measured[0]["through"]
+    ruler = measured[0]["shared_axes"]
     rows = []
     for i in sorted(range(len(ruler["axes"])), key=lambda i: -ruler["v"][i])[:most]:
-        values = [f"{found['through']['values'][i]:.3g}" for found in measured]
+        values = [f"{found['shared_axes']['values'][i]:.3g}" for found in measured]
         rows.append([str(ruler["axes"][i]), f"{ruler['v'][i]:.2f}", *values])
     note = (
         f"Mean change of the logits a standard deviation of the axis, at {ruler['n']:,} held-out samples, decoded by "

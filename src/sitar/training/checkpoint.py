@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sitar.errors import RunError
-from sitar.run_folder import RunFolder, write_atomic
+from sitar.run_folder import RunFolder
 
 State = dict[str, Any]
 STATE_KEYS = ("phase", "progress", "method", "lines", "seconds", "selected_epoch")
@@ -29,18 +29,17 @@ def to_cpu(value: Any) -> Any:
 
 
 def save_state(folder: RunFolder, state: State) -> None:
-    folder.state_file.parent.mkdir(exist_ok=True)
     buffer = io.BytesIO()
     torch.save(to_cpu(state), buffer)
-    write_atomic(folder.state_file, buffer.getvalue())
+    folder.write_state(buffer.getvalue())
 
 
 def load_state(folder: RunFolder) -> State | None:
     """The last checkpoint of an unfinished run, or None when it was stopped before the first."""
-    if not folder.state_file.exists():
+    if (content := folder.state()) is None:
         return None
     try:
-        state = torch.load(folder.state_file, map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return {key: state[key] for key in STATE_KEYS}
     except Exception as error:  # what torch raises for a damaged file is not specified
         raise RunError(

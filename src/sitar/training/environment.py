@@ -1,4 +1,4 @@
-"""Where a run happened: commit, versions, device."""
+"""Where a run happened: commit, versions, device, and what came from other packages and files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 
+from sitar.config import RunConfig
 from sitar.devices import device_name
+from sitar.plugins import imported_files
+from sitar.registry import DATASETS, METHODS
 
 PACKAGES = ("sitar", "torch", "timm", "numpy", "pillow", "scikit-learn", "pydantic", "safetensors")
 EXTRAS = {
@@ -29,6 +32,18 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "versions": versions(),
         "device": device_name(device),
         "threads": torch.get_num_threads(),
+    }
+
+
+def describe_plugins(config: RunConfig) -> dict[str, Any]:
+    """Say which package or file the dataset and the method of a run come from, where they are not ours."""
+    sources = {
+        "dataset": DATASETS.added_by(config.data.name),
+        "method": METHODS.added_by(config.method.name),
+    }
+    return {
+        "plugins": {kind: source for kind, source in sources.items() if source is not None},
+        "imports": imported_files(),
     }
 
 

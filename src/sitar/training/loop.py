@@ -19,11 +19,11 @@ from sitar.evaluation.metrics import class_balanced, group_accuracies, worst_gro
 from sitar.evaluation.predict import predict_logits
 from sitar.evaluation.selection import criterion
 from sitar.methods.base import FitPhase, GradientPhase, Method
-from sitar.models.weights import save_weights
+from sitar.models.weights import to_bytes
 from sitar.run_folder import RunFolder
 from sitar.training.checkpoint import State, save_state, snapshot, to_cpu
 from sitar.training.optimise import build_optimiser, learning_rate, restore_optimiser
-from sitar.training.progress import ProgressReport
+from sitar.training.progress import ProgressBar
 from sitar.training.seeding import INIT, NOISE, epoch_order, seed_everything
 from sitar.training.step import CapturedStep, EagerStep
 
@@ -41,13 +41,13 @@ class Loop:
         config: RunConfig,
         folder: RunFolder,
         device: torch.device,
-        report: ProgressReport,
+        shown: ProgressBar,
     ) -> None:
         self.method = method.to(device)
         self.config = config
         self.folder = folder
         self.device = device
-        self.report = report
+        self.shown = shown
         self.train = _resident(data.train, device)
         capturable = self.train.x.device.type == "cuda"
         if config.train.step == "captured" and not capturable:
@@ -95,7 +95,7 @@ class Loop:
         return self.seconds + time.perf_counter() - self.started
 
     def _fit(self, phase: FitPhase, number: int) -> None:
-        self.report.begin_phase(phase.name, 1, 1, 0)
+        self.shown.begin_phase(phase.name, 1, 1, 0)
         seed_everything(self.config.seed, NOISE, number, 0)
         self.method.eval()
         phase.fit(self.train)
@@ -124,7 +124,7 @@ class Loop:
 
         self.method.train()  # before the step is built: a capture keeps the mode
         step = self._build_step(phase, optimisers, batch_size, steps)
-        self.report.begin_phase(phase.name, epochs, steps, done)
+        self.shown.begin_phase(phase.name, epochs, steps, done)
 
         for epoch in range(done, epochs):
             if config.patience is not None and best.stale >= config.patience:
@@ -148,7 +148,7 @@ class Loop:
             line["seconds"] = round(time.perf_counter() - began, 4)
             self.folder.append_metrics(line)
             self.lines += 1
-            self.report.epoch(line)
+            self.shown.epoch(line)
             if epoch == 0 or time.perf_counter() - self.saved >= config.checkpoint_seconds:
                 states = [optimiser.state_dict() for optimiser in optimisers]
                 self._save(number, {"epoch": epoch + 1, "optimisers": states, "best": vars(best)})
@@ -163,7 +163,7 @@ class Loop:
             step(rates(epoch * steps + i))
             if time.perf_counter() - glanced > GLANCE_SECONDS:
                 glanced = time.perf_counter()
-                self.report.step(epoch, i + 1)
+                self.shown.step(epoch, i + 1)
                 self._check_finite(step.sums["loss"].item())
 
     def _build_step(self, phase: GradientPhase, optimisers: list[Optimizer], batch_size: int, steps: int) -> EagerStep:
@@ -175,7 +175,7 @@ class Loop:
 
     def _accuracies(self, phase: GradientPhase, name: str, split: EvalSplit) -> dict[str, float | None]:
         self.method.eval()
-        logits, watch = phase.logits or self.method.logits, self.report.evaluating(name, len(split))
+        logits, watch = phase.logits or self.method.logits, self.shown.evaluating(name, len(split))
         predicted = predict_logits(logits, split.x, self.device, self.method.evaluation_batch, watch).argmax(1)
         y = split.y.cpu().numpy()
         correct = predicted == y
@@ -212,7 +212,7 @@ class Loop:
             },
         )
         chosen = progress["best"]["weights"] if progress is not None else None
-        save_weights(self.folder.model_file, chosen or weights)
+        self.folder.write_model(to_bytes(chosen or weights))
         self.saved = time.perf_counter()
 
 

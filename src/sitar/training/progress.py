@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 
-LINE_SECONDS = 15.0
+from sitar.progress import LINE_SECONDS
 
 
-class ProgressReport:
+class ProgressBar:
     """Shows a run's epochs on standard error. `enabled=False` shows nothing."""
 
     def __init__(self, enabled: bool = True) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import os
 import shlex
 from collections.abc import Iterable
@@ -14,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sitar.config import RunConfig, load_config
+from sitar.config import RunConfig, run_config
 from sitar.data import Data, load_data
 from sitar.devices import resolve_device
 from sitar.errors import ConfigError, RunError
@@ -22,12 +20,14 @@ from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.selection import check_selection
 from sitar.methods import build_method, data_for, needs_groups
-from sitar.models.weights import save_weights
-from sitar.run_folder import RESULT_VERSION, RunFolder, differences, to_json, write_atomic
+from sitar.models.weights import to_bytes
+from sitar.plugins import imported_files
+from sitar.presets import load_config
+from sitar.run_folder import RESULT_VERSION, RunFolder, differences
 from sitar.training.checkpoint import load_state
-from sitar.training.environment import describe_environment
+from sitar.training.environment import describe_environment, describe_plugins
 from sitar.training.loop import Loop
-from sitar.training.progress import ProgressReport
+from sitar.training.progress import ProgressBar
 from sitar.training.seeding import INIT, seed_everything
 
 
@@ -71,34 +71,36 @@ def train_config(
 ) -> RunFolder:
     """Train a complete configuration in `folder`. `overrides` are for the record only: they led to it."""
     place = resolve_device(device)
-    resuming = resume and folder.config_file.is_file()
+    resuming = resume and folder.is_started
     if resuming:
         _check_same(config, folder)
         if folder.is_done:
             return folder
-    report = ProgressReport(progress)
-    data = data_for(config, load_data(config.data))
+    else:
+        folder.refuse_used()  # before anything is loaded
+    shown = ProgressBar(progress)
+    data = data_for(config, load_data(config.data, progress))
     check_selection(config.train.selection, data)
     _check_inputs(config, data)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         seed_everything(config.seed, INIT, 0)
         encoder = None
         if config.model.freeze_encoder:
-            encoder = FrozenEncoder(config.model, data.task.shape, place, folder.encoder_file)
-            with report:
-                data = encoder.data(data, report.evaluating)
+            encoder = FrozenEncoder(config.model, data.task.shape, place, folder)
+            with shown:
+                data = encoder.data(data, shown.evaluating)
         method = build_method(config, data.task)
-        loop = Loop(method, data, config, folder, place, report)
-        state = load_state(folder) if resuming else None
-        if not resuming:
-            folder.create(config.to_dict())
-        with folder.lock(), report:
+        loop = Loop(method, data, config, folder, place, shown)
+        with folder.lock(), shown:
+            state = load_state(folder) if resuming else None
+            if not resuming:
+                folder.create(config.to_dict())
             _write_environment(folder, config, data, place, command(config, overrides))
-            if encoder is not None and not folder.encoder_file.exists():
-                save_weights(folder.encoder_file, encoder.network.state_dict())
+            if encoder is not None and folder.encoder() is None:
+                folder.write_encoder(to_bytes(encoder.network.state_dict()))
             loop.run(state)
-            save_weights(folder.model_file, method.state_dict())
-            splits, predictions = evaluate_method(method, data, place, report.evaluating)
+            folder.write_model(to_bytes(method.state_dict()))
+            splits, predictions = evaluate_method(method, data, place, shown.evaluating)
             _finish(folder, config, loop, data, splits, predictions)
     return folder
 
@@ -106,7 +108,8 @@ def train_config(
 def command(config: RunConfig, overrides: Iterable[str]) -> str:
     """What makes this run again."""
     settings = [word for setting in overrides for word in ("--set", setting)]
-    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings])
+    imports = [word for file in imported_files() for word in ("--import", file)]
+    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
 
 
 def _check_inputs(config: RunConfig, data: Data) -> None:
@@ -129,12 +132,11 @@ def _finish(
     splits: dict[str, dict[str, Any]],
     predictions: dict[str, np.ndarray],
 ) -> None:
-    write_atomic(folder.predictions_file, _npz(predictions))
     folder.finish(
         {
             "version": RESULT_VERSION,
-            "dataset": config.data.name,  # type: ignore[attr-defined]
-            "method": config.method.name,  # type: ignore[attr-defined]
+            "dataset": config.data.name,
+            "method": config.method.name,
             "needs_groups": needs_groups(config),
             "preset": config.preset,
             "seed": config.seed,
@@ -144,13 +146,14 @@ def _finish(
             "classes": list(data.classes),
             "attributes": {name: list(values) for name, values in data.attributes.items()},
             "splits": splits,
-        }
+        },
+        predictions,
     )
-    folder.state_file.unlink(missing_ok=True)
 
 
 def _check_same(config: RunConfig, folder: RunFolder) -> None:
-    different = list(differences(config.to_dict(), folder.read_config()))
+    """Refuse to resume with other settings. Where the files lie may have changed: data that moved is the same data."""
+    different = differences(config.to_dict(), run_config(folder.read_config()).to_dict())
     if different:
         raise RunError(
             f"{str(folder.path)!r} holds a run with other settings, so it cannot be resumed with these. Choose another "
@@ -159,30 +162,28 @@ def _check_same(config: RunConfig, folder: RunFolder) -> None:
 
 
 def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device: torch.device, command: str) -> None:
-    """Who ran this where; a resumed run keeps its first entry and adds one a resume."""
-    now = {**describe_environment(device), "command": command, "seed": config.seed, "data_checksum": data.checksum}
-    if folder.environment_file.exists():
-        first = _read_environment(folder)
+    """Write who ran this where. A resumed run keeps its first entry and adds one for each resume.
+
+    Where the data has moved since, the configuration is written anew, so that the run finds it.
+    """
+    now = {**describe_environment(device), **describe_plugins(config)}
+    now |= {"command": command, "seed": config.seed, "data_checksum": data.checksum}
+    if (first := _first_environment(folder)) is not None:
         if first["data_checksum"] != data.checksum:
             raise RunError(
                 f"The data has changed since the run in {str(folder.path)!r} was started, so it cannot be resumed. "
                 "Bring the data back, or start again in another folder."
             )
         now = {**first, "resumed": [*first.get("resumed", []), now]}
-    write_atomic(folder.environment_file, to_json(now))
+        if folder.read_config() != config.to_dict():
+            folder.write_config(config.to_dict())
+    folder.write_environment(now)
 
 
-def _read_environment(folder: RunFolder) -> dict[str, Any]:
+def _first_environment(folder: RunFolder) -> dict[str, Any] | None:
     try:
-        environment = json.loads(folder.environment_file.read_text(encoding="utf-8"))
-        return {**environment, "data_checksum": environment["data_checksum"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return folder.environment()
+    except RunError as error:
         raise RunError(
             f"{str(folder.environment_file)!r} is damaged, so the run cannot be resumed. Start again in another folder."
         ) from error
-
-
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()

@@ -13,10 +13,12 @@ from PIL import Image
 
 from sitar.analysis.traversal import ENDS, STARTS, STEPS, extremes, shrunk, traversal
 from sitar.errors import RunError
+from sitar.files import to_json
+from sitar.findings import AUDIT_VERSION
 from sitar.models import VAE, ConvDecoder, ConvEncoder
-from sitar.reporting.figures.audit_figure import axes_figure, axis_sheet, draw_audit, read_audit
+from sitar.reporting.figures.audit_figure import axes_figure, axis_sheet, draw_audit
 from sitar.reporting.html.embed import rgb
-from sitar.run_folder import AUDIT_VERSION, RunFolder, to_json
+from sitar.run_folder import RunFolder
 
 
 def test_only_the_axis_moves_along_a_traversal() -> None:
@@ -130,16 +132,16 @@ def test_channels_become_colours() -> None:
 def test_pictures_are_rebuilt_from_the_folder(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with pytest.raises(RunError, match="sitar audit"):
-        read_audit(folder)
+        folder.audit()
     audit, arrays = an_audit()
-    folder.audit.mkdir(parents=True)
-    np.savez(folder.audit / "pictures.npz", **arrays)
-    (folder.audit / "audit.json").write_bytes(to_json(audit))
-    (folder.audit / "axis7.png").write_bytes(b"of an earlier audit")
+    folder.audit_file.parent.mkdir(parents=True)
+    np.savez(folder.audit_file.parent / "pictures.npz", **arrays)
+    (folder.audit_file.parent / "audit.json").write_bytes(to_json(audit))
+    (folder.audit_file.parent / "axis7.png").write_bytes(b"of an earlier audit")
     assert [path.name for path in draw_audit(folder)] == ["axes.png", "axis1.png"]
-    assert sorted(path.name for path in folder.audit.glob("*.png")) == ["axes.png", "axis1.png"]
-    (folder.audit / "audit.json").write_bytes(to_json({**audit, "axes": []}))
+    assert sorted(path.name for path in folder.audit_file.parent.glob("*.png")) == ["axes.png", "axis1.png"]
+    (folder.audit_file.parent / "audit.json").write_bytes(to_json({**audit, "axes": []}))
     assert draw_audit(folder) == []
-    (folder.audit / "audit.json").write_bytes(to_json({**audit, "version": 99}))
+    (folder.audit_file.parent / "audit.json").write_bytes(to_json({**audit, "version": 99}))
     with pytest.raises(RunError, match="not of version"):
-        read_audit(folder)
+        folder.audit()

@@ -72,24 +72,24 @@ def test_given_splits_groups_and_patients(tmp_path: Path) -> None:
     split = np.where(patient < 20, "train", "test")
     names = {"split_key": "split", "attribute_key": "site", "split_by_key": "patient"}
     config = NpzConfig(file=npz(tmp_path, x=X, y=y, site=site, patient=patient, split=split), **names)
-    index = Npz.index(config)
-    check_leakage(index.split, patient.astype(str), "patient")
-    assert ((index.split == "test") == (split == "test")).all()
-    assert set(index.split) == {"train", "val", "test"}
-    assert index.group_names[1] == "label=0,site=1"
+    samples = Npz.samples(config)
+    check_leakage(samples.split, patient.astype(str), "patient")
+    assert ((samples.split == "test") == (split == "test")).all()
+    assert set(samples.split) == {"train", "val", "test"}
+    assert samples.group_names[1] == "label=0,site=1"
     data = load_data(config)
     assert data.train_groups is not None
     assert data.evaluation["test"].group is not None
     strict = load_data(config.model_copy(update={"majority_only": True}))
     assert len(strict.train) < len(data.train)
-    kept = Npz.index(config.model_copy(update={"majority_only": True}))
+    kept = Npz.samples(config.model_copy(update={"majority_only": True}))
     expected = X.astype(np.float32)[kept.files[kept.split == "train"]]
     np.testing.assert_array_equal(strict.train.x.numpy(), expected)
     assert (y == site)[kept.files[kept.split != "test"]].all()
-    half = Npz.index(config.model_copy(update={"rho": 0.5}))
+    half = Npz.samples(config.model_copy(update={"rho": 0.5}))
     assert (y == site)[half.files[half.split == "train"]].mean() == pytest.approx(0.5, abs=0.1)
     with pytest.raises(DataError, match="more than one split"):
-        Npz.index(NpzConfig(file=npz(tmp_path, x=X, y=y, patient=np.arange(N) % 40, split=split, site=site), **names))
+        Npz.samples(NpzConfig(file=npz(tmp_path, x=X, y=y, patient=np.arange(N) % 40, split=split, site=site), **names))
 
 
 GRAY = RANDOM.integers(0, 256, (N, 8, 9), dtype=np.uint8)
@@ -108,21 +108,21 @@ COLOR = RANDOM.integers(0, 256, (N, 3, 8, 9), dtype=np.uint8)
 )
 def test_images(x: np.ndarray, expected: np.ndarray, tmp_path: Path) -> None:
     config = NpzConfig(file=npz(tmp_path, x=x, y=Y))
-    data, index = load_data(config), Npz.index(config)
+    data, samples = load_data(config), Npz.samples(config)
     assert data.train.x.numpy().dtype == expected.dtype
-    np.testing.assert_array_equal(data.train.x.numpy(), expected[index.split == "train"])
+    np.testing.assert_array_equal(data.train.x.numpy(), expected[samples.split == "train"])
 
 
 def test_which_axis_is_the_channels_may_be_said(tmp_path: Path) -> None:
     many = RANDOM.integers(0, 256, (N, 7, 8, 9), dtype=np.uint8)
     file = npz(tmp_path, x=many, y=Y)
     with pytest.raises(DataError, match=r"which axis is the channels.*data\.channels"):
-        Npz.index(NpzConfig(file=file))
+        Npz.samples(NpzConfig(file=file))
     assert load_data(NpzConfig(file=file, channels="first")).task.shape == (7, 8, 9)
     assert load_data(NpzConfig(file=file, channels="last")).task.shape == (9, 7, 8)
     tiny = npz(tmp_path, x=many[:, :3, :, :4], y=Y)
     with pytest.raises(DataError, match="which axis is the channels"):
-        Npz.index(NpzConfig(file=tiny))
+        Npz.samples(NpzConfig(file=tiny))
 
 
 def changed(value: float, *places: int) -> np.ndarray:
@@ -161,7 +161,7 @@ def changed(value: float, *places: int) -> np.ndarray:
 )
 def test_arrays_that_are_refused(arrays: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=reason):
-        Npz.index(NpzConfig(file=npz(tmp_path, **arrays)))
+        Npz.samples(NpzConfig(file=npz(tmp_path, **arrays)))
 
 
 def array_bytes() -> bytes:
@@ -194,14 +194,14 @@ def one_array() -> bytes:
 def test_files_that_are_no_npz(content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "data.npz").write_bytes(content)
     with pytest.raises(DataError, match=reason):
-        Npz.index(NpzConfig(file=str(tmp_path / "data.npz")))
+        Npz.samples(NpzConfig(file=str(tmp_path / "data.npz")))
 
 
 def test_where_the_file_is_asked(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"needs data\.file: a NumPy \.npz file"):
-        Npz.index(NpzConfig())
+        Npz.samples(NpzConfig())
     with pytest.raises(DataError, match="is not a file"):
-        Npz.index(NpzConfig(file=str(tmp_path)))
+        Npz.samples(NpzConfig(file=str(tmp_path)))
 
 
 def test_another_file_has_another_checksum(tmp_path: Path) -> None:
@@ -230,13 +230,13 @@ def wide() -> dict[str, Any]:
 def test_features_in_a_column_each(suffix: str, tmp_path: Path) -> None:
     file = write(tmp_path / f"table.{suffix}", wide())
     config = FeaturesConfig(file=file, feature_columns="f*", attribute_column="site")
-    data, index = load_data(config), Features.index(config)
+    data, samples = load_data(config), Features.samples(config)
     assert data.classes == ("a", "b")
-    assert index.group_names[3] == "label=1,site=1"
-    np.testing.assert_array_equal(data.train.x.numpy(), X.astype(np.float32)[index.split == "train"])
+    assert samples.group_names[3] == "label=1,site=1"
+    np.testing.assert_array_equal(data.train.x.numpy(), X.astype(np.float32)[samples.split == "train"])
     two = FeaturesConfig(file=file, feature_columns=("f4", "f1"))
     np.testing.assert_array_equal(
-        load_data(two).train.x.numpy(), X.astype(np.float32)[index.split == "train"][:, [4, 1]]
+        load_data(two).train.x.numpy(), X.astype(np.float32)[samples.split == "train"][:, [4, 1]]
     )
     everything = load_data(FeaturesConfig(file=file, feature_columns="*", attribute_column="site"))
     assert everything.task.shape == (6,)  # neither the label nor the site
@@ -248,8 +248,8 @@ def test_a_column_of_embeddings(kind: pa.DataType, tmp_path: Path) -> None:
     values = X.astype(kind.value_type.to_pandas_dtype())
     table = {"embedding": pa.array(list(values), type=kind), "label": wide()["label"]}
     config = FeaturesConfig(file=write(tmp_path / "table.parquet", table))
-    data, index = load_data(config), Features.index(config)
-    np.testing.assert_array_equal(data.train.x.numpy(), values.astype(np.float32)[index.split == "train"])
+    data, samples = load_data(config), Features.samples(config)
+    np.testing.assert_array_equal(data.train.x.numpy(), values.astype(np.float32)[samples.split == "train"])
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
@@ -275,7 +275,7 @@ def test_tables_of_features_that_are_refused(
     table: dict[str, Any], options: dict[str, Any], error: type[Exception], reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=reason):
-        Features.index(FeaturesConfig(file=write(tmp_path / "table.csv", table), **options))
+        Features.samples(FeaturesConfig(file=write(tmp_path / "table.csv", table), **options))
 
 
 @pytest.mark.parametrize(
@@ -293,20 +293,20 @@ def test_tables_of_features_that_are_refused(
 def test_embeddings_that_are_refused(column: pa.Array, reason: str, tmp_path: Path) -> None:
     table = {"embedding": column, "label": wide()["label"]}
     with pytest.raises(DataError, match=reason):
-        Features.index(FeaturesConfig(file=write(tmp_path / "table.parquet", table)))
+        Features.samples(FeaturesConfig(file=write(tmp_path / "table.parquet", table)))
 
 
 def test_parquet_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "table.parquet", wide())
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match=r'pip install "sitar\[parquet\]"'):
-        Features.index(FeaturesConfig(file=file))
+        Features.samples(FeaturesConfig(file=file))
 
 
 def test_other_kinds_of_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "table.xlsx").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"neither \.csv nor \.parquet"):
-        Features.index(FeaturesConfig(file=str(tmp_path / "table.xlsx")))
+        Features.samples(FeaturesConfig(file=str(tmp_path / "table.xlsx")))
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and not more")
     with pytest.raises(DataError, match="cannot be read"):
-        Features.index(FeaturesConfig(file=str(tmp_path / "cut.parquet")))
+        Features.samples(FeaturesConfig(file=str(tmp_path / "cut.parquet")))

@@ -15,13 +15,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from sitar.cli.data import app as data_commands
-from sitar.config import load_config, section_config
+from sitar.config import section_config
 from sitar.data import load_data
 from sitar.data.splitting import random_split
 from sitar.errors import ConfigError, DataError
 from sitar.images.cache import cached_images
 from sitar.images.download import Download, fetch
 from sitar.images.files import Files
+from sitar.presets import load_config
 from sitar.registry import DATASETS
 
 
@@ -46,8 +47,8 @@ def settings(name: str, **values: Any) -> Any:
     return section_config("data", {"name": name, **values})
 
 
-def index(name: str, **values: Any) -> Any:
-    return DATASETS.get(name).index(settings(name, **values))  # type: ignore[attr-defined]
+def samples(name: str, **values: Any) -> Any:
+    return DATASETS.get(name).samples(settings(name, **values))  # type: ignore[attr-defined]
 
 
 def test_an_archive_with_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -67,12 +68,12 @@ def test_an_archive_with_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_splits_beside_something_else_are_not_classes(other: str, tmp_path: Path) -> None:
     folder(tmp_path, "train/cat", "train/dog", "test/cat", "test/dog", other)
     with pytest.raises(DataError, match=f"beside them '{other.split('/', maxsplit=1)[0]}'"):
-        index("folder", root=str(tmp_path))
+        samples("folder", root=str(tmp_path))
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     folder(tmp_path, "train", "bus")
-    assert index("folder", root=str(tmp_path)).classes == ("bus", "train")
+    assert samples("folder", root=str(tmp_path)).classes == ("bus", "train")
 
 
 @pytest.mark.parametrize("setting", [{"majority_only": True}, {"rho": 0.9}])
@@ -86,7 +87,7 @@ def test_severity_is_refused_where_there_is_no_attribute(name: str, setting: dic
     else:
         folder(tmp_path, "cat", "dog")
     with pytest.raises(ConfigError, match=r"needs two classes and an attribute of two values.*no attribute"):
-        index(name, root=str(tmp_path), **setting)
+        samples(name, root=str(tmp_path), **setting)
 
 
 @pytest.mark.parametrize(
@@ -133,14 +134,14 @@ COLUMNS = {"split_column": "split", "attribute_column": "attribute"}
 
 
 def test_the_shortcut_is_what_training_says(tmp_path: Path) -> None:
-    found = index("table", root=str(contradicting_test(tmp_path)), majority_only=True, **COLUMNS)
+    found = samples("table", root=str(contradicting_test(tmp_path)), majority_only=True, **COLUMNS)
     assert (found.split == "train").sum() == 18
     assert (found.split == "test").sum() == 60
 
 
 def test_a_split_that_rho_empties_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        index("table", root=str(contradicting_test(tmp_path)), rho=0.5, **COLUMNS)
+        samples("table", root=str(contradicting_test(tmp_path)), rho=0.5, **COLUMNS)
     for name in ("0", "1"):
         assert f"data.rho = 0.5 leaves none of the 4 samples of class '{name}' in val" in caplog.text
 
@@ -161,7 +162,7 @@ def test_what_a_severity_leaves_out_is_said(
     rows += [(f"w{i}.png", "1", "val", "0") for i in range(4)]
     rows += [(f"t{i}.png", str(i % 2), "test", str(i // 2 % 2)) for i in range(8)]
     with caplog.at_level(logging.INFO):
-        found = index("table", root=str(table(tmp_path, rows)), **setting, **COLUMNS)
+        found = samples("table", root=str(table(tmp_path, rows)), **setting, **COLUMNS)
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [says]
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "leaves none of the 4 samples of class '1' in val" in warning
@@ -214,7 +215,7 @@ def test_names_of_any_bytes(tmp_path: Path) -> None:
 def test_a_zero_byte_in_a_path(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("path,label\na\0b.png,x\nc.png,y\n")
     with pytest.raises(DataError, match="zero byte"):
-        index("table", root=str(tmp_path))
+        samples("table", root=str(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["images.npy", "index.json", "state.npy", "bad.json"])
@@ -257,7 +258,7 @@ def test_npz_members_that_are_no_arrays(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "d.npz", "a") as archive:
         archive.writestr("x", "words")
     with pytest.raises(DataError, match=r"'x'.*no array of NumPy"):
-        index("npz", file=str(tmp_path / "d.npz"))
+        samples("npz", file=str(tmp_path / "d.npz"))
 
 
 def test_features_must_be_named(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ def test_missing_labels_of_parquet(tmp_path: Path) -> None:
     columns = {"embedding": [[1.0, 2.0]] * 6, "label": [0.0, 1.0, float("nan"), 1.0, 0.0, 1.0]}
     write_table(pa.table(columns), tmp_path / "t.parquet")
     with pytest.raises(DataError, match="1 of 6 samples have no value in 'label'"):
-        index("features", file=str(tmp_path / "t.parquet"))
+        samples("features", file=str(tmp_path / "t.parquet"))
 
 
 def test_an_archive_in_the_folder_is_verified(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from sitar.data.benchmarks.bar import BAR, BARConfig
 from sitar.data.benchmarks.celeba import CelebA, CelebAConfig
 from sitar.data.benchmarks.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.data.own_data.folder import FolderConfig
-from sitar.data.published_counts import compare
-from sitar.data.sample_table import Index, larger_diagonal, names
+from sitar.data.published_counts import compare_counts
+from sitar.data.sample_table import SampleTable, larger_diagonal, names
 from sitar.data.severity import majority_only, resample
 from sitar.errors import ConfigError, DataError
 from sitar.images.bit_depth import BadImageError
@@ -53,8 +53,8 @@ ATTRACTIVE = {
 }
 
 
-def table(index: Index) -> dict[str, list[int]]:
-    return {split: list(groups.values()) for split, groups in index.counts().items()}
+def table(samples: SampleTable) -> dict[str, list[int]]:
+    return {split: list(groups.values()) for split, groups in samples.counts().items()}
 
 
 @pytest.mark.data
@@ -63,19 +63,19 @@ def table(index: Index) -> dict[str, list[int]]:
 )
 def test_celeba_has_the_papers_counts(label: str, attribute: str, paper: dict[str, list[int]], test_data: Path) -> None:
     config = CelebAConfig(root=str(test_data / "celeba"), label=label, attribute=attribute, majority_only=True)
-    index = CelebA.index(config)
-    assert table(index) == paper
-    assert index.counts() == CelebA.published(config)
+    samples = CelebA.samples(config)
+    assert table(samples) == paper
+    assert samples.counts() == CelebA.published(config)
 
 
 @pytest.mark.data
 @pytest.mark.parametrize(("label", "attribute"), [("Blond_Hair", "Male"), ("Attractive", "Smiling"), ("Bald", "Male")])
 def test_celeba_with_all_groups_has_its_counts(label: str, attribute: str, test_data: Path) -> None:
     config = CelebAConfig(root=str(test_data / "celeba"), label=label, attribute=attribute)
-    index, published = CelebA.index(config), CelebA.published(config)
-    assert compare(index, published).agrees is True
-    assert (index.counts() == published) == (label != "Bald")  # of other attributes only the totals are known
-    assert compare(index.take(index.files != "000017.jpg"), published).agrees is False
+    samples, published = CelebA.samples(config), CelebA.published(config)
+    assert compare_counts(samples, published).agrees is True
+    assert (samples.counts() == published) == (label != "Bald")  # of other attributes only the totals are known
+    assert compare_counts(samples.take(samples.files != "000017.jpg"), published).agrees is False
     for other in ({"rho": 0.9}, {"partition": "first_10k"}):
         assert CelebA.published(config.model_copy(update=other)) is None
 
@@ -84,11 +84,11 @@ def test_celeba_with_all_groups_has_its_counts(label: str, attribute: str, test_
 def test_celeba_first_10k_has_our_counts(test_data: Path) -> None:
     strict = CelebAConfig(root=str(test_data / "celeba"), partition="first_10k", majority_only=True)
     expected = {"train": [0, 2670, 921, 0], "val": [0, 420, 130, 0], "test": [4412, 1046, 320, 81]}
-    assert {split: expected[split] for split in table(CelebA.index(strict))} == table(CelebA.index(strict))
+    assert {split: expected[split] for split in table(CelebA.samples(strict))} == table(CelebA.samples(strict))
     other = strict.model_copy(update={"label": "Attractive", "attribute": "Smiling"})
     expected = {"train": [0, 1327, 1488, 0], "val": [0, 193, 223, 0], "test": [2879, 486, 588, 2816]}
-    assert {split: expected[split] for split in table(CelebA.index(other))} == table(CelebA.index(other))
-    standard = table(CelebA.index(strict.model_copy(update={"majority_only": False})))
+    assert {split: expected[split] for split in table(CelebA.samples(other))} == table(CelebA.samples(other))
+    standard = table(CelebA.samples(strict.model_copy(update={"majority_only": False})))
     assert {split: sum(sizes) for split, sizes in standard.items()} == {"train": 6500, "val": 1000, "test": 2500}
 
 
@@ -97,26 +97,26 @@ def test_waterbirds_has_the_papers_counts(test_data: Path) -> None:
     root = str(test_data / "waterbirds")
     standard, strict = WaterbirdsConfig(root=root), WaterbirdsConfig(root=root, majority_only=True)
     test = [2255, 2255, 642, 642]
-    assert table(Waterbirds.index(standard)) == {
+    assert table(Waterbirds.samples(standard)) == {
         "train": [3498, 184, 56, 1057], "val": [467, 466, 133, 133], "test": test,
     }  # fmt: skip
-    assert table(Waterbirds.index(strict)) == {"train": [3498, 0, 0, 1057], "val": [467, 0, 0, 133], "test": test}
+    assert table(Waterbirds.samples(strict)) == {"train": [3498, 0, 0, 1057], "val": [467, 0, 0, 133], "test": test}
     for config in (standard, strict):
-        assert Waterbirds.index(config).counts() == Waterbirds.published(config)
+        assert Waterbirds.samples(config).counts() == Waterbirds.published(config)
 
 
 @pytest.mark.data
 def test_bar_has_its_counts(test_data: Path) -> None:
-    index = BAR.index(BARConfig(root=str(test_data / "bar")))
-    counts = index.counts()
-    train = {action: counts["train"][action] + counts["val"][action] for action in index.classes}
+    samples = BAR.samples(BARConfig(root=str(test_data / "bar")))
+    counts = samples.counts()
+    train = {action: counts["train"][action] + counts["val"][action] for action in samples.classes}
     assert list(train.values()) == [326, 520, 163, 279, 336, 317]
     assert list(counts["test"].values()) == [105, 159, 42, 131, 132, 85]
     assert list(counts["val"].values()) == [round(n / 10) for n in train.values()]
-    assert compare(index, BAR.published(BARConfig())).agrees is True
-    again, other = (BAR.index(BARConfig(root=str(test_data / "bar"), seed=seed)) for seed in (0, 1))
-    assert (again.split == index.split).all()
-    assert not (other.split == index.split).all()
+    assert compare_counts(samples, BAR.published(BARConfig())).agrees is True
+    again, other = (BAR.samples(BARConfig(root=str(test_data / "bar"), seed=seed)) for seed in (0, 1))
+    assert (again.split == samples.split).all()
+    assert not (other.split == samples.split).all()
 
 
 def test_bar_from_made_up_files(
@@ -138,9 +138,9 @@ def test_bar_from_made_up_files(
     assert line.endswith(f"`sitar data check bar --root {root}` shows every group.")
     (root / "train" / "swimming_1.png").write_bytes(png(photo(1)))
     with pytest.raises(DataError, match=r"1 files are of no class of BAR, such as 'train/swimming_1\.png'"):
-        BAR.index(BARConfig(root=str(root)))
+        BAR.samples(BARConfig(root=str(root)))
     with pytest.raises(DataError, match=r"no files of BAR.*sitar data prepare bar"):
-        BAR.index(BARConfig(root=str(tmp_path / "cache")))
+        BAR.samples(BARConfig(root=str(tmp_path / "cache")))
 
 
 @pytest.mark.data
@@ -153,9 +153,9 @@ def test_real_faces_are_decoded_as_pillow_decodes_them(
     monkeypatch.setattr("sitar.data.benchmarks.celeba.FIRST_10K", 40)
     config = CelebAConfig(root=str(root), partition="first_10k", image_size=32)
     data = load_data(config)
-    index = CelebA.index(config)
-    order = index.files.argsort()
-    train = [file for file, split in zip(index.files[order], index.split[order], strict=True) if split == "train"]
+    samples = CelebA.samples(config)
+    order = samples.files.argsort()
+    train = [file for file, split in zip(samples.files[order], samples.split[order], strict=True) if split == "train"]
     assert len(data.train) == len(train) == 26
     with zipfile.ZipFile(root / "img_first10k.zip") as archive:
         for i, file in enumerate(train):
@@ -169,49 +169,49 @@ def test_real_faces_are_decoded_as_pillow_decodes_them(
 @pytest.mark.data
 def test_an_attribute_that_does_not_exist_is_named(test_data: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'Blond_Hair'"):
-        CelebA.index(CelebAConfig(root=str(test_data / "celeba"), label="Blond_hair"))
+        CelebA.samples(CelebAConfig(root=str(test_data / "celeba"), label="Blond_hair"))
 
 
 def test_counts_beside_published_ones() -> None:
-    index = made_index(12)
+    samples = made_samples(12)
     total = {"train": {"total": 4}, "val": {"total": 4}, "test": {"total": 4}}
-    assert compare(index, None).agrees is None
-    assert compare(index, total).agrees is True
-    assert compare(index, {"train + val": {"total": 8}, "test": index.counts()["test"]}).agrees is True
-    assert compare(index, {"train + val": {"total": 7}, "test": {"total": 4}}).agrees is False
-    assert compare(index, {"train": {"total": 4}, "test": {"total": 4}}).agrees is False  # where is val from?
-    lacking = compare(index.take(index.split != "test"), total)
+    assert compare_counts(samples, None).agrees is None
+    assert compare_counts(samples, total).agrees is True
+    assert compare_counts(samples, {"train + val": {"total": 8}, "test": samples.counts()["test"]}).agrees is True
+    assert compare_counts(samples, {"train + val": {"total": 7}, "test": {"total": 4}}).agrees is False
+    assert compare_counts(samples, {"train": {"total": 4}, "test": {"total": 4}}).agrees is False  # where is val from?
+    lacking = compare_counts(samples.take(samples.split != "test"), total)
     assert lacking.agrees is False
     assert lacking.counts["test"]["total"] == 0
     assert lacking.totals() == "train 4 (published 4), val 4 (published 4), test 0 (published 4)"
     swapped = {
-        split: dict(zip(groups, [*groups.values()][::-1], strict=True)) for split, groups in index.counts().items()
+        split: dict(zip(groups, [*groups.values()][::-1], strict=True)) for split, groups in samples.counts().items()
     }
-    assert compare(index, swapped).agrees is False  # the same totals
+    assert compare_counts(samples, swapped).agrees is False  # the same totals
 
 
-def made_index(n: int = 1200) -> Index:
+def made_samples(n: int = 1200) -> SampleTable:
     random = np.random.default_rng(0)
     label = random.integers(0, 2, n)
     attribute = np.where(random.random(n) < 0.8, label, 1 - label)
     split = names(["train", "val", "test"] * (n // 3))
     files = names([f"{i}.png" for i in range(n)])
     values = ("no", "yes")
-    return Index(files, label, split, ("a", "b"), attribute, "hat", values, larger_diagonal(label, attribute))
+    return SampleTable(files, label, split, ("a", "b"), attribute, "hat", values, larger_diagonal(label, attribute))
 
 
 def test_the_larger_diagonal() -> None:
-    assert made_index().majority == {(0, 0), (1, 1)}
+    assert made_samples().majority == {(0, 0), (1, 1)}
     assert larger_diagonal(np.array([0, 0, 1]), np.array([1, 1, 0])) == {(0, 1), (1, 0)}
 
 
 def test_majority_only_leaves_the_test_alone() -> None:
-    index = made_index()
-    strict = majority_only(index)
+    samples = made_samples()
+    strict = majority_only(samples)
     follows = strict.label == strict.attribute
     assert follows[strict.split != "test"].all()
-    assert (strict.split == "test").sum() == (index.split == "test").sum()
-    before = index.counts()["train"]
+    assert (strict.split == "test").sum() == (samples.split == "test").sum()
+    before = samples.counts()["train"]
     assert strict.counts()["train"] == {
         "label=0,hat=0": before["label=0,hat=0"], "label=0,hat=1": 0,
         "label=1,hat=0": 0, "label=1,hat=1": before["label=1,hat=1"],
@@ -220,32 +220,32 @@ def test_majority_only_leaves_the_test_alone() -> None:
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.5, 0.9, 0.95, 1.0])
 def test_resampling_gives_the_wanted_severity(rho: float) -> None:
-    index = made_index()
-    thin = resample(index, rho)
+    samples = made_samples()
+    thin = resample(samples, rho)
     for split in ("train", "val"):
         for label in (0, 1):
             here = (thin.split == split) & (thin.label == label)
             follows = (thin.label == thin.attribute)[here]
             assert here.sum() > 0
             assert follows.mean() == pytest.approx(rho, abs=1 / here.sum())
-            whole = (index.split == split) & (index.label == label)
-            with_it = (whole & (index.label == index.attribute)).sum()
+            whole = (samples.split == split) & (samples.label == label)
+            with_it = (whole & (samples.label == samples.attribute)).sum()
             assert (
                 follows.sum() == with_it or (~follows).sum() == whole.sum() - with_it
             )  # no more is left out than needed
-    assert (thin.split == "test").sum() == (index.split == "test").sum()
-    assert set(thin.files) <= set(index.files)
-    assert (resample(index, rho).files == thin.files).all()
+    assert (thin.split == "test").sum() == (samples.split == "test").sum()
+    assert set(thin.files) <= set(samples.files)
+    assert (resample(samples, rho).files == thin.files).all()
     if rho not in (0.0, 1.0):
-        assert not np.array_equal(resample(index, rho, seed=1).files, thin.files)
+        assert not np.array_equal(resample(samples, rho, seed=1).files, thin.files)
 
 
-@pytest.mark.parametrize("function", [majority_only, lambda index: resample(index, 0.9)])
-def test_severity_needs_two_classes_and_an_attribute(function: Callable[[Index], Index]) -> None:
+@pytest.mark.parametrize("function", [majority_only, lambda samples: resample(samples, 0.9)])
+def test_severity_needs_two_classes_and_an_attribute(function: Callable[[SampleTable], SampleTable]) -> None:
     files, label, split = names(["a", "b"]), np.array([0, 1]), names(["train", "train"])
     with pytest.raises(ConfigError, match="no attribute"):
-        function(Index(files, label, split, ("a", "b")))
-    three = Index(files, label, split, ("a", "b", "c"), label, "hat", ("no", "yes"))
+        function(SampleTable(files, label, split, ("a", "b")))
+    three = SampleTable(files, label, split, ("a", "b", "c"), label, "hat", ("no", "yes"))
     with pytest.raises(ConfigError, match="3 classes and 2 attribute values"):
         function(three)
 
@@ -453,20 +453,20 @@ def test_text_is_found_in_every_form(form: str, tmp_path: Path) -> None:
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no files of CelebA.*list_attr_celeba\.txt.*by hand"):
-        CelebA.index(CelebAConfig(root=str(tmp_path)))
+        CelebA.samples(CelebAConfig(root=str(tmp_path)))
     with pytest.raises(DataError, match=r"needs data\.root.*metadata\.csv"):
-        Waterbirds.index(WaterbirdsConfig())
+        Waterbirds.samples(WaterbirdsConfig())
     with pytest.raises(DataError, match="is not a folder"):
-        Waterbirds.index(WaterbirdsConfig(root=str(tmp_path / "nowhere")))
+        Waterbirds.samples(WaterbirdsConfig(root=str(tmp_path / "nowhere")))
     (tmp_path / "metadata.csv").write_text("img_filename,y\na.jpg,0\n")
-    with pytest.raises(DataError, match="lacks the columns split, place"):
-        Waterbirds.index(WaterbirdsConfig(root=str(tmp_path)))
+    with pytest.raises(DataError, match="has no column 'split', 'place'"):
+        Waterbirds.samples(WaterbirdsConfig(root=str(tmp_path)))
 
 
 def test_a_cut_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list_attr_celeba.txt").write_text("1\nMale Blond_Hair\n000001.jpg 1 -1\n")
     with pytest.raises(DataError, match="checksum"):
-        CelebA.index(CelebAConfig(root=str(tmp_path)))
+        CelebA.samples(CelebAConfig(root=str(tmp_path)))
 
 
 def test_waterbirds_from_made_up_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -504,11 +504,11 @@ def test_a_split_that_lies_together_is_not_copied() -> None:
     """Its images stay in the mapped file; others are copied, and every split has its own samples."""
     inputs = torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
     split = names(["val", "train", "train", "train", "test", "val", "test", "test", "test", "test", "test", "test"])
-    data = Index(names([str(i) for i in range(12)]), np.arange(12) % 2, split, ("a", "b")).to_data(inputs, "")
+    data = SampleTable(names([str(i) for i in range(12)]), np.arange(12) % 2, split, ("a", "b")).to_data(inputs, "")
     assert data.train.x.flatten().tolist() == [1, 2, 3]
     assert data.train.x.untyped_storage().data_ptr() == inputs.untyped_storage().data_ptr()
     for name, rows in (("val", [0, 5]), ("test", [4, *range(6, 12)])):
         assert data.evaluation[name].x.flatten().tolist() == rows
         assert data.evaluation[name].x.untyped_storage().data_ptr() != inputs.untyped_storage().data_ptr()
-    taken = Index(names(["a", "b"]), np.arange(2), names(["train", "train"]), ("a", "b"))
+    taken = SampleTable(names(["a", "b"]), np.arange(2), names(["train", "train"]), ("a", "b"))
     assert taken.to_data(inputs, "", np.array([7, 8])).train.x.flatten().tolist() == [7, 8]

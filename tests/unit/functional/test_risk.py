@@ -266,19 +266,19 @@ def regression_problem(classes: int, n: int = 80) -> tuple[np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("pull", [0.05, 2.0])
-def test_last_layer_is_scikit_learns(classes: int, pull: float) -> None:
+@pytest.mark.parametrize("l2", [0.05, 2.0])
+def test_last_layer_is_scikit_learns(classes: int, l2: float) -> None:
     """Pulled to zero, bias included: an extra feature of ones without intercept. Two classes share one vector there,
-    whose halves are ours, so that the same pull is half as strong."""
+    whose halves are ours, so that the same l2 is half as strong."""
     features, y, sample_weight = regression_problem(classes)
     ones = np.column_stack([features, np.ones(len(y))])
-    c = 1 / pull if classes == 2 else 1 / (2 * pull)
+    c = 1 / l2 if classes == 2 else 1 / (2 * l2)
     model = LogisticRegression(C=c, fit_intercept=False, tol=1e-10, max_iter=5000)
     coefficients = model.fit(ones, y, sample_weight).coef_
     expected = np.concatenate([-coefficients / 2, coefficients / 2]) if classes == 2 else coefficients
     weight, bias = fit_last_layer(
         torch.tensor(features), torch.tensor(y), torch.tensor(sample_weight),
-        torch.zeros(classes, 4, dtype=torch.float64), torch.zeros(classes, dtype=torch.float64), pull,
+        torch.zeros(classes, 4, dtype=torch.float64), torch.zeros(classes, dtype=torch.float64), l2,
     )  # fmt: skip
     close(np.column_stack([weight.numpy(), bias.numpy()]), expected, rtol=1e-4, atol=1e-4)
 

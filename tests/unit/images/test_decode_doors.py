@@ -16,11 +16,11 @@ from pydicom.uid import JPEG2000, JPEGBaseline8Bit
 
 import sitar
 from sitar.cli.demo import _train_all
-from sitar.config import load_config
 from sitar.images.bit_depth import BadImageError
 from sitar.images.cache import cached_images
 from sitar.images.decode import decode
 from sitar.images.files import IMAGES, PILLOW_FORMATS, Files
+from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 from sitar.training.environment import commit
 

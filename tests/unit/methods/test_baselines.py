@@ -1,4 +1,4 @@
-"""Losses and state of the baselines against plain references, written from the papers and the protocol."""
+"""Losses and state of the baselines against plain references, written from the papers and docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def assert_same_parameters(ours: nn.Module, reference: nn.Module, start: nn.Modu
 
 
 class LfFByHand:
-    """Section 3 of the protocol, one sample at a time, on networks of its own."""
+    """What docs/protocol.md says of LfF, one sample at a time, on networks of its own."""
 
     def __init__(self, biased: nn.Module, debiased: nn.Module, y: Tensor, q: float, decay: float) -> None:
         self.biased, self.debiased = copy.deepcopy(biased), copy.deepcopy(debiased)
@@ -332,7 +332,7 @@ def test_hardness_of_afr() -> None:
 def test_the_steps_of_afr_lead_to_what_it_solves_for() -> None:
     y = torch.arange(40) % 3
     split = TrainSplit((images(40) * 120 + 40 * y[:, None, None, None]).to(torch.uint8), y)
-    options = {"held_out": 0.5, "gamma": 3.0, "pull": 0.05}
+    options = {"held_out": 0.5, "gamma": 3.0, "l2": 0.05}
     solved, stepwise = build("afr", y, **options).eval(), build("afr", y, **options, last_epochs=1).eval()
     list(solved.phases())[1].fit(split)
     _, weigh, steps = stepwise.phases()
@@ -360,7 +360,7 @@ def test_afr_solves_for_the_last_layer_on_what_was_held_out() -> None:
     """sum_i mu_i CE_i + lambda |theta - theta_0|^2, solved by scipy on the held-out features."""
     y = torch.arange(40) % 3
     split = TrainSplit((images(40) * 120 + 40 * y[:, None, None, None]).to(torch.uint8), y)
-    method = build("afr", y, held_out=0.5, gamma=3.0, pull=0.05).eval()
+    method = build("afr", y, held_out=0.5, gamma=3.0, l2=0.05).eval()
     first, fit = method.phases()
     assert isinstance(first, GradientPhase)
     assert isinstance(fit, FitPhase)

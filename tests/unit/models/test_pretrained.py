@@ -15,8 +15,8 @@ from sitar.data.types import Task, TrainBatch, TrainSplit
 from sitar.errors import ConfigError
 from sitar.functional.augment import RATIO, SCALE, crop_and_flip
 from sitar.methods import build_method
-from sitar.methods.base import build_network, build_vae, complete
 from sitar.models import FeatureDecoder, FeatureEncoder, PretrainedEncoder, Standardise, encoder_features
+from sitar.models.build import build_network, build_vae, with_latent_dim
 
 SHAPE = (3, 32, 32)
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])  # of ImageNet
@@ -51,11 +51,11 @@ def test_features_are_standardised_by_the_training_split() -> None:
 
 def test_a_quarter_of_the_features_are_latent_axes() -> None:
     left = ModelConfig(latent_dim=None)
-    assert complete(left, Task((768,), 2, 10, (5, 5))).latent_dim == 192
-    encoded = complete(ModelConfig(latent_dim=None, encoder="resnet50.tv_in1k"), IMAGES)
+    assert with_latent_dim(left, Task((768,), 2, 10, (5, 5))).latent_dim == 192
+    encoded = with_latent_dim(ModelConfig(latent_dim=None, encoder="resnet50.tv_in1k"), IMAGES)
     assert encoded.latent_dim == 512
-    assert complete(ModelConfig(latent_dim=7), IMAGES).latent_dim == 7
-    assert complete(left, IMAGES).latent_dim == 10
+    assert with_latent_dim(ModelConfig(latent_dim=7), IMAGES).latent_dim == 7
+    assert with_latent_dim(left, IMAGES).latent_dim == 10
 
 
 def test_the_encoder_normalises_and_can_be_asked_for_its_size() -> None:
@@ -148,12 +148,11 @@ def test_encoders_that_do_not_exist_are_refused(monkeypatch: pytest.MonkeyPatch)
         PretrainedEncoder("resnet18.nosuchweights", SHAPE, "hub")
 
 
-@pytest.mark.parametrize("target", ["detached", "live"])
-def test_the_target_moves_the_encoder_only_when_live(target: str) -> None:
-    vae = build_vae(ModelConfig(encoder="resnet18", encoder_weights="random", recon_target=target), IMAGES)  # type: ignore[arg-type]
+def test_the_target_does_not_move_the_encoder() -> None:
+    vae = build_vae(ModelConfig(encoder="resnet18", encoder_weights="random"), IMAGES)
     features = vae.backbone(torch.rand(4, 3, 32, 32))
     assert features.requires_grad
-    assert vae.target(features).requires_grad == (target == "live")
+    assert not vae.target(features).requires_grad
     torch.testing.assert_close(vae.target(features), features)
 
 

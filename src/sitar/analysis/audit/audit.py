@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,15 @@ from sitar.analysis.audit import scores
 from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, Verdict, judge, too_few
 from sitar.analysis.samples import check_same_data, decodes_images, no_held_out, some
 from sitar.analysis.traversal import extremes, traversal
-from sitar.config import RunConfig, preset_names, run_config
+from sitar.config import RunConfig, run_config
 from sitar.data.types import EvalSplit, in_batches
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.findings import AUDIT_VERSION
 from sitar.models import VAE
+from sitar.presets import preset_names
 from sitar.registry import METHODS
-from sitar.run_folder import AUDIT_VERSION, RunFolder, to_json, write_atomic
+from sitar.run_folder import RunFolder
 
 MOST_TRAIN, MOST_HELD_OUT = 20_000, 10_000  # samples whose latents are computed, drawn at random where there are more
 USED = 0.01  # variance of an axis's posterior means from which the VAE uses it (Burda et al., 2016)
@@ -31,9 +32,9 @@ Audit = dict[str, Any]
 
 def check_has_axes(config: RunConfig) -> None:
     """Refuse a method without a VAE, before it is trained."""
-    name = config.method.name  # type: ignore[attr-defined]
+    name = config.method.name
     if METHODS.get(name).vae_learns is None:
-        known = [other for other in METHODS.names() if METHODS.get(other).vae_learns is not None]
+        known = [other for other, cls in METHODS.available().items() if cls.vae_learns is not None]
         names, dataset = preset_names(), config.preset.partition("/")[0]
         such = next((f", such as {dataset}/{other}" for other in reversed(known) if f"{dataset}/{other}" in names), "")
         raise RunError(
@@ -49,12 +50,7 @@ def audit_run(folder: RunFolder, device: str = "auto") -> Audit:
     model = TrainedModel(folder, device)
     check_same_data(model)
     audit, arrays = examine(model)
-    place = folder.audit
-    place.mkdir(parents=True, exist_ok=True)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    write_atomic(place / "pictures.npz", buffer.getvalue())
-    write_atomic(place / "audit.json", to_json(audit))
+    folder.write_audit(audit, arrays)
     return audit
 
 

@@ -6,9 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from sitar.config import apply_overrides, preset_names, section_config
+from sitar.config import apply_overrides, section_config
+from sitar.data.own_data.table import TableConfig
 from sitar.data.tables import SUFFIXES, open_table
 from sitar.errors import ConfigError
+from sitar.presets import preset_names
 from sitar.registry import unknown
 from sitar.run_folder import RunFolder
 
@@ -49,8 +51,9 @@ def _table(path: Path, settings: list[str], root: str | None) -> tuple[str, list
     elsewhere = any(setting.startswith("data.root=") for setting in settings)  # a name would be looked for there first
     images = [_set("data.root", str(path.parent)), _set("data.table", str(path.absolute()) if elsewhere else path.name)]
     raw = apply_overrides({"data": {"name": "table"}}, [s for s in settings if s.startswith("data.path_column=")])
-    column = section_config("data", raw["data"]).path_column  # type: ignore[attr-defined]
-    if root is not None or column in open_table(path).names:
+    config = section_config("data", raw["data"])
+    assert isinstance(config, TableConfig)
+    if root is not None or config.path_column in open_table(path).names:
         return f"table/{VAE}", [*images, *settings]
     return f"features/{VAE}", [_set("data.file", str(path)), *settings]
 

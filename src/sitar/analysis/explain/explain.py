@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,8 @@ from sitar.analysis.explain.traversals import traversals
 from sitar.analysis.samples import HELD_OUT, check_same_data
 from sitar.errors import SitarError
 from sitar.evaluation.trained_model import TrainedModel
-from sitar.run_folder import EXPLAIN_VERSION, RunFolder, to_json, write_atomic
+from sitar.findings import EXPLAIN_VERSION
+from sitar.run_folder import RunFolder
 
 Arrays = dict[str, np.ndarray]
 Explanation = dict[str, Any]
@@ -40,7 +40,7 @@ def explain_run(folder: RunFolder, rulers: Rulers, box: Box | None = None, devic
     model = TrainedModel(folder, device)
     check_same_data(model)
     explanation, arrays = examine(model, rulers, box)
-    write(folder, explanation, arrays)
+    folder.write_explanation(explanation, arrays)
     return explanation
 
 
@@ -49,9 +49,9 @@ def examine(model: TrainedModel, rulers: Rulers, box: Box | None = None) -> tupl
     parts: dict[str, Callable[[], Any]] = {
         "traversals": lambda: traversals(model),
         "sensitivity": lambda: (sensitivity(model), {}),
-        "through": lambda: (rulers.through(model), {}),
+        "shared_axes": lambda: (rulers.through(model), {}),
         "gradcam": lambda: gradcam(model, box),
-        "wrong": lambda: wrong(model),
+        "mistakes": lambda: wrong(model),
     }
     about = {"version": EXPLAIN_VERSION, "preset": model.config.preset, "seed": model.config.seed}
     found: Explanation = {}
@@ -63,18 +63,3 @@ def examine(model: TrainedModel, rulers: Rulers, box: Box | None = None) -> tupl
         except SitarError as reason:
             found[name], reasons[name] = None, str(reason)
     return {**about, "split_of_axes": HELD_OUT, **found, "reasons": reasons}, arrays
-
-
-def write(folder: RunFolder, explanation: Explanation, arrays: dict[str, Arrays]) -> None:
-    """explain.json last: while it is there, it speaks of the files beside it."""
-    folder.artifacts.mkdir(exist_ok=True)
-    folder.explain_file.unlink(missing_ok=True)
-    files = {"traversals": folder.traversals_file, "gradcam": folder.gradcam_file, "wrong": folder.wrong_file}
-    for name, file in files.items():
-        if name in arrays:
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, **arrays[name])  # type: ignore[arg-type]
-            write_atomic(file, buffer.getvalue())
-        else:
-            file.unlink(missing_ok=True)
-    write_atomic(folder.explain_file, to_json(explanation))

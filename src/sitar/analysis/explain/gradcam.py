@@ -48,8 +48,8 @@ def gradcam(model: TrainedModel, box: Box | None = None) -> tuple[dict[str, Any]
 
 def own_box(model: TrainedModel) -> Box | None:
     """Where the dataset knows that the face is."""
-    dataset = DATASETS.get(model.config.data.name)  # type: ignore[attr-defined]
-    return dataset.face_box(model.config.data) if hasattr(dataset, "face_box") else None
+    dataset = DATASETS.get(model.config.data.name)
+    return dataset.box_of_interest(model.config.data)
 
 
 def last_convolution(model: TrainedModel, x: Tensor) -> tuple[str, nn.Conv2d]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -38,9 +37,5 @@ def wrong(model: TrainedModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def read_predictions(folder: RunFolder) -> dict[str, np.ndarray]:
     """The predicted class of every sample, by split."""
-    try:
-        with folder.predictions_file.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            logits = {name: arrays[name] for name in arrays if name.endswith("/logits")}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise RunError(f"{str(folder.predictions_file)!r} cannot be read: the run is damaged.") from error
+    logits = {name: array for name, array in folder.predictions().items() if name.endswith("/logits")}
     return {name.removesuffix("/logits"): values.argmax(1) for name, values in logits.items()}

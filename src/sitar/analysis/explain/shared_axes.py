@@ -103,4 +103,4 @@ def has_decoder(folder: RunFolder) -> bool:
     """Whether a finished run may have a VAE that decodes images, by its settings: the data could still be features."""
     folder.result()
     config = run_config(folder.read_config())
-    return METHODS.get(config.method.name).vae_learns is not None and config.model.encoder is None  # type: ignore[attr-defined]
+    return METHODS.get(config.method.name).vae_learns is not None and config.model.encoder is None

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from sitar.data.image_dataset import ImageDataset, ShortcutConfig
-from sitar.data.sample_table import Index, names
+from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import with_val
 from sitar.errors import DataError
@@ -42,21 +42,21 @@ class BAR(ImageDataset):
     downloads = (Download("BAR.tar.gz", (f"{homepage}/archive/master.tar.gz",)),)  # made on demand: no checksum
 
     @classmethod
-    def found(cls, config: BARConfig) -> str | None:
+    def layout_of(cls, config: BARConfig) -> str | None:
         return "original" if cls._images(config) else None
 
     @classmethod
-    def index(cls, config: BARConfig) -> Index:
-        found = cls._images(config)
-        action = [name.partition("/")[2].rpartition("_")[0] for name in found]
-        if strange := [name for name, a in zip(found, action, strict=True) if a not in CLASSES]:
+    def samples(cls, config: BARConfig) -> SampleTable:
+        images = cls._images(config)
+        action = [name.partition("/")[2].rpartition("_")[0] for name in images]
+        if strange := [name for name, a in zip(images, action, strict=True) if a not in CLASSES]:
             raise DataError(f"{len(strange)} files are of no class of BAR, such as {strange[0]!r}. {_expected()}")
-        if not found:
+        if not images:
             raise cls.missing(config)
         label = np.array([CLASSES.index(a) for a in action])
-        split = names([name.partition("/")[0] for name in found])
+        split = names([name.partition("/")[0] for name in images])
         split = with_val(label, split, None, VAL_SHARE, config.seed)
-        return with_severity(Index(names(found), label, split, CLASSES), config)
+        return with_severity(SampleTable(names(images), label, split, CLASSES), config)
 
     @classmethod
     def published(cls, config: BARConfig) -> dict[str, dict[str, int]]:

@@ -11,9 +11,9 @@ from typing import Literal
 
 from numpy.typing import NDArray
 
-from sitar.data.benchmarks.metadata import Columns, coded, csv_columns, parquet_columns
 from sitar.data.image_dataset import PARQUET, WILDS, ImageConfig, ImageDataset
-from sitar.data.sample_table import Index, names
+from sitar.data.sample_table import SampleTable, names
+from sitar.data.tables import Column, CsvTable, ShardedTable, coded
 from sitar.images.files import check_paths, find_text, read_text
 from sitar.images.parquet import find_shards
 from sitar.registry import DATASETS
@@ -54,34 +54,34 @@ class Camelyon17(ImageDataset):
     )
 
     @classmethod
-    def found(cls, config: Camelyon17Config) -> str | None:
+    def layout_of(cls, config: Camelyon17Config) -> str | None:
         root = cls.root(config)
         if find_text(root, "metadata.csv"):
             return WILDS
         return PARQUET if find_shards(root) else None
 
     @classmethod
-    def index(cls, config: Camelyon17Config) -> Index:
-        root, found = cls.located(config)
-        if found == PARQUET:
-            where, y = "Camelyon17's Parquet files", "label"
-            columns = parquet_columns(root, (y, "center"))
-            files = columns["file"]
+    def samples(cls, config: Camelyon17Config) -> SampleTable:
+        root, layout = cls.root_and_layout(config)
+        if layout == PARQUET:
+            label = "label"
+            table = ShardedTable(root, "Camelyon17's Parquet files", (label, "center"))
+            files, split_words = table.files(), table.split_words()
         else:
-            where, y = "Camelyon17's metadata.csv", "tumor"
-            columns = csv_columns(read_text(root, "metadata.csv"), (*PLACE, y, "center", "split"), where)
+            label = "tumor"
+            table = CsvTable(read_text(root, "metadata.csv"), "Camelyon17's metadata.csv")
+            table.check_columns((*PLACE, label, "center", "split"))
             patches = [
                 f"patches/patient_{patient}_node_{node}/patch_patient_{patient}_node_{node}_x_{x}_y_{y}.png"
-                for patient, node, x, y in zip(*(columns[name] for name in PLACE), strict=True)
+                for patient, node, x, y in zip(*(table.words(name) for name in PLACE), strict=True)
             ]
-            files = check_paths(patches, where)
-        hospital = coded(columns, "center", HOSPITALS, where)
-        return Index(
+            files, split_words = check_paths(patches, table.title), table.words("split")
+        return SampleTable(
             names(files),
-            coded(columns, y, BINARY, where),
-            _splits(columns, where),
+            table.coded(label, BINARY),
+            _splits(table.words("center"), split_words, table.title),
             ("normal", "tumour"),
-            hospital,
+            table.coded("center", HOSPITALS),
             "center",
             tuple(f"hospital {hospital}" for hospital in HOSPITALS),
             pools={"ood_test": tuple(UNSEEN.values())},
@@ -92,9 +92,9 @@ class Camelyon17(ImageDataset):
         return {split: {"total": n} for split, n in PUBLISHED.items()}
 
 
-def _splits(columns: Columns, where: str) -> NDArray:
-    """The split of every patch. Of the unseen hospitals it is the hospital that says it, as in WILDS' own code."""
+def _splits(centers: list[str], split_words: list[str], where: str) -> NDArray:
+    """Return the split of every patch. The unseen hospitals are splits of their own, as in WILDS' own code."""
     unseen = {f"hospital {center}": split for center, split in UNSEEN.items()}
-    pairs = zip(columns["center"], columns["split"], strict=True)
+    pairs = zip(centers, split_words, strict=True)
     words = [f"hospital {center}" if center in UNSEEN else word for center, word in pairs]
-    return coded(columns | {"split": words}, "split", SEEN | unseen, where)
+    return coded(Column("split", words), SEEN | unseen, where)

@@ -15,12 +15,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from sitar.data.benchmarks.metadata import coded, parquet_columns
+from sitar.data.base import Box
 from sitar.data.image_dataset import PARQUET, WILDS, ImageDataset, ShortcutConfig
 from sitar.data.published_counts import TOTAL
-from sitar.data.sample_table import Index, larger_diagonal, names
+from sitar.data.sample_table import SampleTable, larger_diagonal, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import split_words
+from sitar.data.tables import ShardedTable
 from sitar.errors import ConfigError, DataError
 from sitar.images.files import Files, find_text, places, read_text
 from sitar.images.parquet import find_shards
@@ -99,8 +100,8 @@ class CelebA(ImageDataset):
     )
 
     @classmethod
-    def face_box(cls, config: CelebAConfig) -> tuple[float, float, float, float]:
-        """From hairline to chin and between the cheekbones: hair is outside."""
+    def box_of_interest(cls, config: CelebAConfig) -> Box:
+        """Return the face, from hairline to chin and between the cheekbones: hair is outside."""
         width, height = ALIGNED
         if config.crop_pct is None:  # stretched to a square, so fractions stay
             return FACE[0] / width, FACE[1] / height, FACE[2] / width, FACE[3] / height
@@ -111,7 +112,7 @@ class CelebA(ImageDataset):
         return max(0.0, x0), max(0.0, y0), min(1.0, x1), min(1.0, y1)
 
     @classmethod
-    def found(cls, config: CelebAConfig) -> str | None:
+    def layout_of(cls, config: CelebAConfig) -> str | None:
         root = cls.root(config)
         if find_text(root, "list_attr_celeba.txt"):
             return "original"
@@ -120,13 +121,13 @@ class CelebA(ImageDataset):
         return PARQUET if find_shards(root) else None
 
     @classmethod
-    def index(cls, config: CelebAConfig) -> Index:
-        root, found = cls.located(config)
-        read = _parquet if found == PARQUET else _lists
+    def samples(cls, config: CelebAConfig) -> SampleTable:
+        root, layout = cls.root_and_layout(config)
+        read = _parquet if layout == PARQUET else _lists
         files, split, label, attribute = read(root, config)
         named = MAJORITY.get((config.label, config.attribute))
         train = split == "train"
-        index = Index(
+        table = SampleTable(
             files,
             label,
             split,
@@ -136,14 +137,14 @@ class CelebA(ImageDataset):
             (f"not {config.attribute}", config.attribute),
             frozenset(named) if named else larger_diagonal(label[train], attribute[train]),
         )
-        return _first_10k(index, config) if config.partition == "first_10k" else with_severity(index, config)
+        return _first_10k(table, config) if config.partition == "first_10k" else with_severity(table, config)
 
     @classmethod
     def files(cls, config: CelebAConfig) -> Files:
         root = cls.root(config)
         archives = [path for place in places(root) for path in sorted(place.glob("img*.zip"))]
         folders = [folder for place in places(root) for folder in (place / "img_align_celeba", place)]
-        return Files(folders, archives, find_shards(root) if cls.found(config) == PARQUET else None)
+        return Files(folders, archives, find_shards(root) if cls.layout_of(config) == PARQUET else None)
 
     @classmethod
     def published(cls, config: CelebAConfig) -> dict[str, dict[str, int]] | None:
@@ -179,20 +180,20 @@ def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, 
             "data.partition=first_10k goes by the names of the files, which Parquet files need not keep. Use official, "
             "or bring CelebA in its original layout."
         )
-    where = "CelebA's Parquet files"
-    columns = parquet_columns(root, (config.label, config.attribute))
-    label, attribute = (coded(columns, name, BINARY, where) for name in (config.label, config.attribute))
-    return names(columns["file"]), split_words(columns["split"], f"The names of {where}"), label, attribute
+    wanted = (config.label, config.attribute)
+    table = ShardedTable(root, "CelebA's Parquet files", wanted)
+    label, attribute = (table.coded(name, BINARY) for name in wanted)
+    return names(table.files()), split_words(table.split_words(), f"The names of {table.title}"), label, attribute
 
 
-def _first_10k(index: Index, config: CelebAConfig) -> Index:
-    index = index.take(np.arange(FIRST_10K))
-    place = np.array([int(file[:6]) for file in index.files]) % 20
+def _first_10k(table: SampleTable, config: CelebAConfig) -> SampleTable:
+    table = table.take(np.arange(FIRST_10K))
+    place = np.array([int(file[:6]) for file in table.files]) % 20
     split = np.where(place < 5, "test", np.where(place < 7, "val", "train"))
     if config.majority_only:
-        split[~index.in_majority()] = "test"
-        return replace(index, split=split)
-    return with_severity(replace(index, split=split), config)
+        split[~table.in_majority()] = "test"
+        return replace(table, split=split)
+    return with_severity(replace(table, split=split), config)
 
 
 def _read(root: Path, name: str) -> str:

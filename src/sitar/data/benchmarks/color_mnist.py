@@ -1,42 +1,42 @@
 """ColorMNIST: MNIST in two classes, with a colour that agrees with the label more often than the shape does.
 
-Label 0 is for digits 0-4 and 1 for 5-9, flipped with probability `label_noise`; the colour is the label flipped with
-probability 1 - rho: green for 0, red for 1. In `ood_test` and `val_ood` the colour agrees with probability 1 - rho.
+Label 0 is for digits 0-4 and label 1 for digits 5-9. A label is flipped with probability `label_noise`. The colour is
+the label, flipped with probability 1 - rho: green for 0 and red for 1. In `ood_test` and `val_ood` the colour agrees
+with the label with probability 1 - rho.
 
-`variant: irm` is what other work means by the same name (Arjovsky et al., 2019): 2x14x14, label 1 for digits below 5,
-two training environments in which colour and label disagree with probability 0.2 and 0.1, and 0.9 in the test.
-
-Environments, for methods that are given them: in `irm` its two; in `paper`, which has one, the samples whose colour
-agrees with the label and those whose colour does not.
+Environments, for methods that are given them, are the samples whose colour agrees with the label and those whose colour
+does not.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from sitar.config import Config
+from sitar.config import NamedConfig
+from sitar.data.base import Dataset
 from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
-from sitar.data.types import Data, EvalSplit, TrainGroups, TrainSplit
+from sitar.data.sample_table import SampleTable
+from sitar.data.types import Data
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS
 
 CLASSES = ("digits 0-4", "digits 5-9")
 COLORS = ("green", "red")
 NUM_TRAIN = 50_000
 NUM_EVAL = 10_000  # of each evaluation split
-IRM_ENVIRONMENTS = (0.2, 0.1)
-IRM_TEST = 0.9
 
 
-class ColorMNISTConfig(Config):
+class ColorMNISTConfig(NamedConfig):
     name: Literal["color_mnist"] = "color_mnist"
     refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
-    variant: Literal["paper", "irm"] = "paper"
+    removed = {"variant": "paper"}
     rho: float = Field(default=0.9, ge=0, le=1, description="share of samples whose colour agrees with the label")
     label_noise: float = Field(default=0.25, ge=0, le=0.5, description="probability that a label is flipped")
     image_size: Literal[28, 14] = Field(default=28, description="14 averages 2x2 pixels")
@@ -45,81 +45,68 @@ class ColorMNISTConfig(Config):
     seed: int = Field(default=0, ge=0, description="of the permutation, labels and colours: not the run's seed")
     root: str | None = Field(default=None, description="folder with MNIST's four files; null: the embedded copy")
 
-    @model_validator(mode="after")
-    def _irm_is_fixed(self) -> ColorMNISTConfig:
-        if self.variant == "irm" and (self.rho, self.image_size) != (0.9, 28):
-            raise ValueError(
-                "the irm variant fixes the severity (disagreement .2 and .1 in training, .9 in the test) and the size "
-                "(14x14): leave rho and image_size out, or use variant: paper"
-            )
-        return self
-
 
 @DATASETS.register("color_mnist")
-class ColorMNIST:
+class ColorMNIST(Dataset):
     Config = ColorMNISTConfig
+    title = "ColorMNIST"
+    layout = "nothing, as MNIST ships with the package; or MNIST's four files, packed or not"
+    needs_files = False
     licence = "MNIST's: CC BY-SA 3.0"
     citation = "LeCun et al., 1998; Arjovsky et al., Invariant Risk Minimization, 2019"
     homepage = "https://arxiv.org/abs/1907.02893"
 
-    @staticmethod
-    def load(config: ColorMNISTConfig) -> Data:
-        return _irm(config) if config.variant == "irm" else _paper(config)
+    @classmethod
+    def samples(cls, config: ColorMNISTConfig) -> SampleTable:
+        return _table(load_mnist(config.root).digits, config)
+
+    @classmethod
+    def load(cls, config: ColorMNISTConfig, watch: Watch = unwatched) -> Data:
+        mnist = load_mnist(config.root)
+        table = _table(mnist.digits, config)
+        assert table.attribute is not None
+        images = _paint(_shrink(mnist.images[table.files], config.image_size), table.attribute)
+        # The checksum is that of MNIST's files: run folders have always held that one.
+        return replace(table.to_data(images, CHECKSUM), checksum=CHECKSUM)
 
 
-def _paper(config: ColorMNISTConfig) -> Data:
-    mnist = load_mnist(config.root)
-    order = np.random.default_rng((config.seed, 0)).permutation(len(mnist.train_digits))
-    first, rest = order[:NUM_TRAIN], order[NUM_TRAIN:]
-
-    used = slice(config.train_size)
-    y, color, _ = (bits[used] for bits in _labels(mnist.train_digits[first], config, stream=1))
-    images = _shrink(mnist.train_images[first[used]], config.image_size)
-    train, share = TrainSplit(_paint(images, color, channels=3), torch.from_numpy(y)), _share(y, color)
-    groups = _train_groups(y, color, environment=(y != color).astype(np.int64))
-
-    evaluation: dict[str, EvalSplit] = {}
-    for stream, inside, outside, images, digits in (
-        (2, "val", "val_ood", mnist.train_images[rest], mnist.train_digits[rest]),
-        (3, "id_test", "ood_test", mnist.test_images, mnist.test_digits),
+def _table(digits: NDArray[np.uint8], config: ColorMNISTConfig) -> SampleTable:
+    """Draw the labels and the colours of digits, of which the last are those of MNIST's test files."""
+    order = np.random.default_rng((config.seed, 0)).permutation(len(digits) - NUM_EVAL)
+    test = np.arange(len(digits) - NUM_EVAL, len(digits))
+    parts: list[tuple[str, NDArray, NDArray, NDArray]] = []  # split, places of the digits, labels, colours
+    for stream, places, size, inside, outside in (
+        (1, order[:NUM_TRAIN], config.train_size, "train", ""),
+        (2, order[NUM_TRAIN:], config.eval_size, "val", "val_ood"),
+        (3, test, config.eval_size, "id_test", "ood_test"),
     ):
-        y, aligned, conflicting = (bits[: config.eval_size] for bits in _labels(digits, config, stream))
-        for name, color in ((inside, aligned), (outside, conflicting)):
-            painted = _paint(_shrink(images[: config.eval_size], config.image_size), color, channels=3)
-            evaluation[name] = _eval_split(painted, y, color, share)
-    return Data(train, evaluation, CLASSES, CHECKSUM, groups, {"color": COLORS})
+        y, agreeing, disagreeing = _draw(digits[places], config, stream)
+        for split, color in ((inside, agreeing), (outside, disagreeing)):
+            if split:
+                parts.append((split, places[:size], y[:size], color[:size]))
+    splits, places, labels, colors = zip(*parts, strict=True)
+    return SampleTable(
+        np.concatenate(places),
+        np.concatenate(labels),
+        np.repeat(splits, list(map(len, places))),
+        CLASSES,
+        np.concatenate(colors),
+        "color",
+        COLORS,
+        frozenset({(0, 0), (1, 1)}),
+    )
 
 
-def _labels(
+def _draw(
     digits: NDArray[np.uint8], config: ColorMNISTConfig, stream: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Noisy labels, and the colours of the same digits in and out of distribution."""
+    """Draw noisy labels, and the colours of the same digits in and out of distribution."""
     random = np.random.default_rng((config.seed, stream))
     y = _flip(digits >= 5, config.label_noise, random)
     return y, _flip(y, 1 - config.rho, random), _flip(y, config.rho, random)
 
 
-def _irm(config: ColorMNISTConfig) -> Data:
-    mnist = load_mnist(config.root)
-    images = mnist.train_images[:, ::2, ::2]
-    small = mnist.train_digits < 5
-    random = np.random.default_rng((config.seed, 4))
-    train = random.permutation(NUM_TRAIN)[: config.train_size]
-    test = np.arange(NUM_TRAIN, NUM_TRAIN + config.eval_size)
-    y = _flip(small, config.label_noise, random)
-    disagreement = np.full(len(small), IRM_TEST)
-    disagreement[train[::2]], disagreement[train[1::2]] = IRM_ENVIRONMENTS
-    color = _flip(y, disagreement, random)
-    # the digit keeps the channel of its colour: 0 red, 1 green
-    painted = _paint(images, 1 - color, channels=2)
-    share = _share(y[train], color[train])
-    evaluation = {"ood_test": _eval_split(painted[test], y[test], color[test], share)}
-    split = TrainSplit(painted[train], torch.from_numpy(y[train]))
-    groups = _train_groups(y[train], color[train], environment=np.arange(len(train)) % 2)
-    return Data(split, evaluation, CLASSES[::-1], CHECKSUM, groups, {"color": COLORS[::-1]})
-
-
-def _flip(bits: NDArray, probability: float | NDArray, random: Generator) -> NDArray[np.int64]:
+def _flip(bits: NDArray, probability: float, random: Generator) -> NDArray[np.int64]:
     return (bits ^ (random.random(len(bits)) < probability)).astype(np.int64)
 
 
@@ -130,28 +117,8 @@ def _shrink(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return ((blocks.sum((2, 4)) + 2) // 4).astype(np.uint8)
 
 
-def _paint(images: NDArray[np.uint8], color: NDArray[np.int64], channels: int) -> torch.Tensor:
-    """Digits in the green channel where colour is 0, in the red where it is 1; the background stays black."""
-    painted = np.zeros((len(images), channels, *images.shape[1:]), dtype=np.uint8)
+def _paint(images: NDArray[np.uint8], color: NDArray[np.int64]) -> torch.Tensor:
+    """Put digits into the green channel where the colour is 0, into the red one where it is 1. The rest is black."""
+    painted = np.zeros((len(images), 3, *images.shape[1:]), dtype=np.uint8)
     painted[np.arange(len(images)), 1 - color] = images
     return torch.from_numpy(painted)
-
-
-def _group(y: NDArray[np.int64], color: NDArray[np.int64]) -> NDArray[np.int64]:
-    return 2 * y + color
-
-
-def _train_groups(y: NDArray[np.int64], color: NDArray[np.int64], environment: NDArray[np.int64]) -> TrainGroups:
-    return TrainGroups(torch.from_numpy(_group(y, color)), torch.from_numpy(environment))
-
-
-def _share(y: NDArray[np.int64], color: NDArray[np.int64]) -> tuple[float, ...]:
-    counts = np.bincount(_group(y, color), minlength=4)
-    return tuple((counts / max(1, counts.sum())).tolist())
-
-
-def _eval_split(
-    x: torch.Tensor, y: NDArray[np.int64], color: NDArray[np.int64], share: tuple[float, ...] | None
-) -> EvalSplit:
-    names = tuple(f"label={label},color={c}" for label in (0, 1) for c in (0, 1))
-    return EvalSplit(x, torch.from_numpy(y), torch.from_numpy(_group(y, color)), names, share)

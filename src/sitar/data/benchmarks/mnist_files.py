@@ -34,6 +34,16 @@ class MNIST:
     test_images: NDArray[np.uint8]
     test_digits: NDArray[np.uint8]
 
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """All 70,000 images, those of the test files last."""
+        return np.concatenate([self.train_images, self.test_images])
+
+    @property
+    def digits(self) -> NDArray[np.uint8]:
+        """All 70,000 values, those of the test files last."""
+        return np.concatenate([self.train_digits, self.test_digits])
+
 
 def load_mnist(root: str | None = None) -> MNIST:
     """MNIST from `root` (the four files, packed or not, also under MNIST/raw), or from the package itself."""
@@ -68,10 +78,10 @@ def _read(folder: Traversable, name: str, digest: str) -> NDArray[np.uint8]:
         raise DataError(f"MNIST file {name!r} (or {name}.gz) is missing in {str(folder)!r}. {advice}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"MNIST file {str(file)!r} is damaged ({error}). {advice}") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest:
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != digest:
         raise DataError(
-            f"{str(file)!r} is not MNIST's {name}: sha256 of its content is {found[:12]}…, expected {digest[:12]}…. "
+            f"{str(file)!r} is not MNIST's {name}: sha256 of its content is {sha256[:12]}…, expected {digest[:12]}…. "
             f"{advice}"
         )
     dimensions = content[3]

@@ -13,8 +13,8 @@ Row = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Cast:
-    """The same for all images of a site, and without randomness.
+class SiteStyle:
+    """What a site does to its images: the same to all of them, and nothing random.
 
     In this order: `matrix` mixes the channels of pixels in [0, 1] (a row for each of red, green and blue), `gamma` is
     the power they are raised to, `blur` a Gaussian's standard deviation in percent of the image's height, `quality`
@@ -27,7 +27,7 @@ class Cast:
     quality: int
 
     def apply(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """An image (3, height, width) as this site would have taken it."""
+        """Return an image (3, height, width) as this site would have taken it."""
         pixels = image.transpose(1, 2, 0).astype(np.float32) / 255
         mixed = (pixels @ np.array(self.matrix, dtype=np.float32).T).clip(0, 1)
         picture = Image.fromarray((255 * mixed**self.gamma).round().astype(np.uint8))

@@ -1,4 +1,4 @@
-"""Sites: every image carries the cast of the place that took it, and in training the place tells the label.
+"""Sites: every image carries the style of the place that took it, and in training the place tells the label.
 
 A stand-in for hospitals, on whose scanners and stains a model must not rely: the shortcut has no meaning, it lies in
 colour, brightness, sharpness and compression. Sites A, B and C are in training, C with a third of each class; of the
@@ -17,7 +17,6 @@ Licence and citation: those of the source (color_mnist.py, celeba.py). The idea:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -27,22 +26,22 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import Field, model_validator
 
+from sitar.data.base import Dataset, Prepared
 from sitar.data.benchmarks.celeba import CelebA, CelebAConfig
 from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
-from sitar.data.benchmarks.site_style import Cast
-from sitar.data.image_dataset import ImageConfig, ImageDataset
-from sitar.data.sample_table import Index, names
+from sitar.data.benchmarks.site_style import SiteStyle
+from sitar.data.image_dataset import ImageConfig, decode_samples
+from sitar.data.sample_table import SampleTable, names
 from sitar.data.types import Data
-from sitar.images.cache import Cached
-from sitar.images.files import Files
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS
 
-SITES = {  # D is not far from A, and E from B, so that who goes by the cast takes them for those
-    "A": Cast(((1.05, 0.10, 0.05), (0.00, 0.75, 0.05), (0.05, 0.05, 0.85)), gamma=0.8, blur=0.0, quality=95),
-    "B": Cast(((0.70, 0.10, 0.05), (0.05, 0.85, 0.05), (0.05, 0.10, 1.00)), gamma=1.3, blur=2.0, quality=50),
-    "C": Cast(((0.90, 0.05, 0.00), (0.05, 0.95, 0.00), (0.00, 0.10, 0.75)), gamma=1.0, blur=1.2, quality=75),
-    "D": Cast(((1.00, 0.10, 0.10), (0.00, 0.70, 0.10), (0.10, 0.05, 0.95)), gamma=0.9, blur=0.8, quality=85),
-    "E": Cast(((0.75, 0.05, 0.05), (0.10, 0.90, 0.05), (0.10, 0.05, 0.90)), gamma=1.2, blur=1.5, quality=65),
+SITES = {  # D is not far from A, and E from B, so that a model that relies on the style takes them for those
+    "A": SiteStyle(((1.05, 0.10, 0.05), (0.00, 0.75, 0.05), (0.05, 0.05, 0.85)), gamma=0.8, blur=0.0, quality=95),
+    "B": SiteStyle(((0.70, 0.10, 0.05), (0.05, 0.85, 0.05), (0.05, 0.10, 1.00)), gamma=1.3, blur=2.0, quality=50),
+    "C": SiteStyle(((0.90, 0.05, 0.00), (0.05, 0.95, 0.00), (0.00, 0.10, 0.75)), gamma=1.0, blur=1.2, quality=75),
+    "D": SiteStyle(((1.00, 0.10, 0.10), (0.00, 0.70, 0.10), (0.10, 0.05, 0.95)), gamma=0.9, blur=0.8, quality=85),
+    "E": SiteStyle(((0.75, 0.05, 0.05), (0.10, 0.90, 0.05), (0.10, 0.05, 0.90)), gamma=1.2, blur=1.5, quality=65),
 }
 SPLITS = ("train", "val", "val_ood", "id_test", "ood_test")
 DIGITS = ("digits 0-4", "digits 5-9")
@@ -70,62 +69,62 @@ class SitesConfig(ImageConfig):
         if self.source == "celeba" and (self.train_size, self.eval_size) != (NUM_TRAIN, NUM_EVAL):
             raise ValueError("train_size and eval_size count digits: leave them out with source: celeba")
         if self.channels != 3:
-            raise ValueError("a cast is of colours: leave channels out")
+            raise ValueError("a site's style is one of colours: leave channels out")
         if self.source == "mnist" and self.crop_pct is not None:
             raise ValueError("crop_pct is for photographs: leave it out, or use source: celeba")
         return self
 
 
 @DATASETS.register("sites")
-class Sites(ImageDataset):
+class Sites(Dataset):
     Config = SitesConfig
     title = "Sites"
     layout = "nothing, as digits ship with the package; with data.source=celeba what celeba expects"
+    needs_files = False
     licence = "that of the source: MNIST's, CC BY-SA 3.0, or CelebA's, non-commercial research"
     citation = "that of the source; the idea: Koh et al., WILDS, ICML 2021"
 
     @classmethod
-    def index(cls, config: SitesConfig) -> Index:
-        index = _faces(config) if config.source == "celeba" else _digits(config)
-        site = np.zeros(len(index), dtype=np.int64)
+    def samples(cls, config: SitesConfig) -> SampleTable:
+        table = _faces(config) if config.source == "celeba" else _digits(config)
+        site = np.zeros(len(table), dtype=np.int64)
         for stream, split in enumerate(SPLITS):
             random = np.random.default_rng((config.seed, stream))
             for label in (0, 1):
-                members = np.flatnonzero((index.split == split) & (index.label == label))
+                members = np.flatnonzero((table.split == split) & (table.label == label))
                 ends = np.round(np.cumsum(site_shares(split, label, config.rho)) * len(members)).astype(int)
                 site[random.permutation(members)] = np.repeat(np.arange(len(SITES)), np.diff(ends, prepend=0))
-        return replace(index, attribute=site, attribute_name="site", attribute_values=tuple(SITES))
+        return replace(table, attribute=site, attribute_name="site", attribute_values=tuple(SITES))
 
     @classmethod
-    def files(cls, config: SitesConfig) -> Files:
-        return CelebA.files(_celeba(config))
+    def prepare(cls, config: SitesConfig, watch: Watch = unwatched) -> Prepared | None:
+        """Decode the faces, which carry no site's style yet. Digits are drawn anew in every run."""
+        if config.source == "mnist":
+            return None
+        table = cls.samples(config)
+        tell = watch(f"{cls.title}: images decoded", len(table))
+        return decode_samples(table, CelebA.files(_celeba(config)), config, tell)
 
     @classmethod
-    def prepare(
-        cls, config: SitesConfig, watch: Callable[[int], None] = lambda _: None, index: Index | None = None
-    ) -> tuple[Index, Cached]:
-        """Images without a cast yet."""
-        if config.source == "celeba":
-            return super().prepare(config, watch, index)
-        index = cls.index(config) if index is None else index
-        images = _drawn(index, config)
-        return index, Cached(images, np.ones(len(index), dtype=bool), {}, CHECKSUM)
-
-    @classmethod
-    def load(cls, config: SitesConfig) -> Data:
-        index, cached = cls.prepare(config)
-        cached.warn()
-        good = np.flatnonzero(cached.good)
-        index, images = index.take(good), cached.images[good]
-        assert index.attribute is not None
-        casts = tuple(SITES.values())
-        for place, site in enumerate(index.attribute):
-            images[place] = casts[site].apply(images[place])
-        return index.to_data(torch.from_numpy(images), cached.checksum)
+    def load(cls, config: SitesConfig, watch: Watch = unwatched) -> Data:
+        faces = cls.prepare(config, watch)
+        if faces is None:
+            table = cls.samples(config)
+            images, checksum = draw_digits(table, config), CHECKSUM
+        else:
+            faces.images.warn()
+            good = np.flatnonzero(faces.images.good)
+            table, images, checksum = faces.samples.take(good), faces.images.images[good], faces.images.checksum
+        assert table.attribute is not None
+        styles, tell = tuple(SITES.values()), watch(f"{cls.title}: images styled", len(table))
+        for place, site in enumerate(table.attribute):
+            images[place] = styles[site].apply(images[place])
+            tell(place + 1)
+        return table.to_data(torch.from_numpy(images), checksum)
 
 
 def site_shares(split: str, label: int, rho: float) -> tuple[float, ...]:
-    """The share of each site in a class of a split."""
+    """Return the share of each site in a class of a split."""
     if split == "ood_test":
         return (0, 0, 0, 1 / 2, 1 / 2)
     told = 1 / 2 if split == "val_ood" else rho
@@ -137,14 +136,14 @@ def _celeba(config: SitesConfig) -> CelebAConfig:
     return CelebAConfig(root=config.root, label="Smiling", attribute="Male", partition="first_10k")
 
 
-def _faces(config: SitesConfig) -> Index:
-    index = CelebA.index(_celeba(config))
-    place = np.array([int(file[:6]) for file in index.files]) % len(FACE_SPLITS)
-    return Index(index.files, index.label, FACE_SPLITS[place], index.classes)
+def _faces(config: SitesConfig) -> SampleTable:
+    table = CelebA.samples(_celeba(config))
+    place = np.array([int(file[:6]) for file in table.files]) % len(FACE_SPLITS)
+    return SampleTable(table.files, table.label, FACE_SPLITS[place], table.classes)
 
 
-def _digits(config: SitesConfig) -> Index:
-    """A sample's file is called after its part of MNIST and its place there."""
+def _digits(config: SitesConfig) -> SampleTable:
+    """Choose the digits of every split. A sample's file is called after its part of MNIST and its place there."""
     mnist = load_mnist(config.root)
     random = np.random.default_rng((config.seed, len(SPLITS)))
     train, test = random.permutation(len(mnist.train_digits)), random.permutation(len(mnist.test_digits))
@@ -162,17 +161,17 @@ def _digits(config: SitesConfig) -> Index:
         digits.append(values[places])
     label = (np.concatenate(digits) >= 5).astype(np.int64)
     split = np.repeat(SPLITS, [len(parts[name]) for name in SPLITS])
-    return Index(names(files), label, split, DIGITS)
+    return SampleTable(names(files), label, split, DIGITS)
 
 
-def _drawn(index: Index, config: SitesConfig) -> NDArray[np.uint8]:
-    """Digits in ink on uneven paper, both of a colour that has nothing to do with the label."""
+def draw_digits(table: SampleTable, config: SitesConfig) -> NDArray[np.uint8]:
+    """Draw digits in ink on uneven paper, both of a colour that has nothing to do with the label."""
     mnist = load_mnist(config.root)
     parts = {"train": mnist.train_images, "t10k": mnist.test_images}
     random = np.random.default_rng((config.seed, len(SPLITS) + 1))
     size = (config.image_size, config.image_size)
-    images = np.empty((len(index), 3, *size), dtype=np.uint8)
-    for image, file in zip(images, index.files.tolist(), strict=True):
+    images = np.empty((len(table), 3, *size), dtype=np.uint8)
+    for image, file in zip(images, table.files.tolist(), strict=True):
         part, _, place = file.partition("/")
         opacity = parts[part][int(place)][..., None] / 255
         paper = random.uniform(*PAPER, size=3) + _uneven(random, len(opacity))[..., None]
@@ -183,7 +182,7 @@ def _drawn(index: Index, config: SitesConfig) -> NDArray[np.uint8]:
 
 
 def _uneven(random: np.random.Generator, size: int) -> NDArray[np.float64]:
-    """A square of GRAIN x GRAIN random values, interpolated linearly to `size`."""
+    """Interpolate a square of GRAIN x GRAIN random values linearly to `size`."""
     at = np.linspace(0, GRAIN - 1, size)
     stretch = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(GRAIN)))
     return stretch @ random.normal(0, TEXTURE, size=(GRAIN, GRAIN)) @ stretch.T

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sitar.data.benchmarks.metadata import coded, csv_columns, parquet_columns
 from sitar.data.image_dataset import PARQUET, WILDS, ImageDataset, ShortcutConfig
-from sitar.data.sample_table import Index, names
+from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import split_words
+from sitar.data.tables import CsvTable, ShardedTable
 from sitar.images.download import Download
 from sitar.images.files import check_paths, find_text, read_text
 from sitar.images.parquet import find_shards
@@ -49,34 +49,35 @@ class Waterbirds(ImageDataset):
     )
 
     @classmethod
-    def found(cls, config: WaterbirdsConfig) -> str | None:
+    def layout_of(cls, config: WaterbirdsConfig) -> str | None:
         root = cls.root(config)
         if path := find_text(root, "metadata.csv"):
             return WILDS if any(path.parent.glob("RELEASE_v*.txt")) else "original"
         return PARQUET if find_shards(root) else None
 
     @classmethod
-    def index(cls, config: WaterbirdsConfig) -> Index:
-        root, found = cls.located(config)
-        if found == PARQUET:
-            where, y = "Waterbirds' Parquet files", "label"
-            columns = parquet_columns(root, (y, "place"))
-            files, split = columns["file"], split_words(columns["split"], "The names of Waterbirds' Parquet files")
+    def samples(cls, config: WaterbirdsConfig) -> SampleTable:
+        root, layout = cls.root_and_layout(config)
+        if layout == PARQUET:
+            label = "label"
+            table = ShardedTable(root, "Waterbirds' Parquet files", (label, "place"))
+            files, split = table.files(), split_words(table.split_words(), f"The names of {table.title}")
         else:
-            where, y = "Waterbirds' metadata.csv", "y"
-            columns = csv_columns(read_text(root, "metadata.csv"), ("img_filename", y, "split", "place"), where)
-            files, split = check_paths(columns["img_filename"], where), coded(columns, "split", SPLITS, where)
-        index = Index(
+            label = "y"
+            table = CsvTable(read_text(root, "metadata.csv"), "Waterbirds' metadata.csv")
+            table.check_columns(("img_filename", label, "split", "place"))
+            files, split = check_paths(table.words("img_filename"), table.title), table.coded("split", SPLITS)
+        samples = SampleTable(
             names(files),
-            coded(columns, y, BINARY, where),
+            table.coded(label, BINARY),
             split,
             ("landbird", "waterbird"),
-            coded(columns, "place", BINARY, where),
+            table.coded("place", BINARY),
             "place",
             ("land", "water"),
             frozenset({(0, 0), (1, 1)}),
         )
-        return with_severity(index, config)
+        return with_severity(samples, config)
 
     @classmethod
     def published(cls, config: WaterbirdsConfig) -> dict[str, dict[str, int]] | None:

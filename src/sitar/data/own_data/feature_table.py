@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sitar.data.array_dataset import ArrayConfig, ArrayDataset, as_features
-from sitar.data.from_columns import Columns
-from sitar.data.own_data.table import ColumnsConfig, columns_of
-from sitar.data.tables import TableFile, check_columns, open_table
+from sitar.data.from_columns import ColumnsConfig, SampleColumns, sample_columns
+from sitar.data.tables import TableFile, open_table
 from sitar.errors import ConfigError, DataError
 from sitar.registry import DATASETS
 
@@ -37,10 +36,10 @@ class Features(ArrayDataset):
     layout = "a .csv or .parquet file with columns of numbers, or one of lists of numbers, and a column label"
 
     @classmethod
-    def read(cls, path: Path, config: FeaturesConfig) -> tuple[NDArray[Any], Columns]:
+    def read(cls, path: Path, config: FeaturesConfig) -> tuple[NDArray[Any], SampleColumns]:
         table = open_table(path)
-        check_columns(table, config.named)
-        return _features(table, config), columns_of(table, config)
+        table.check_columns(config.named)
+        return _features(table, config), sample_columns(table, config)
 
 
 def _features(table: TableFile, config: FeaturesConfig) -> NDArray[np.float32]:
@@ -49,20 +48,20 @@ def _features(table: TableFile, config: FeaturesConfig) -> NDArray[np.float32]:
     chosen: dict[str, None] = {}
     for pattern in patterns:
         others = [name for name in table.names if name not in config.named and not _is_row_number(name)]
-        found = [name for name in others if fnmatchcase(name, pattern)]
+        matching = [name for name in others if fnmatchcase(name, pattern)]
         if pattern in config.named:
             raise ConfigError(f"data.feature_columns names {pattern!r}, which is no feature: it says what samples are.")
-        if not found:
+        if not matching:
             raise DataError(
-                f"The table {str(table.path)!r} has no column {pattern!r} for features. Name them with "
+                f"{table.title} has no column {pattern!r} for features. Name them with "
                 f"data.feature_columns, one, a list, or a pattern such as 'f*'. It has: {', '.join(table.names)}."
             )
-        chosen |= dict.fromkeys(found)
-    parts = [as_features(_two(table.numbers(name)), name) for name in chosen]
+        chosen |= dict.fromkeys(matching)
+    parts = [as_features(_as_columns(table.numbers(name)), name) for name in chosen]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def _two(values: NDArray[Any]) -> NDArray[Any]:
+def _as_columns(values: NDArray[Any]) -> NDArray[Any]:
     return values[:, None] if values.ndim == 1 else values
 
 

@@ -8,11 +8,12 @@ from collections import Counter
 from pathlib import PurePosixPath
 from typing import Literal
 
-from sitar.data.from_columns import Column, Columns, own_index
+from sitar.data.from_columns import SampleColumns, sample_table_from_columns
 from sitar.data.image_dataset import ImageDataset, ShortcutConfig
-from sitar.data.sample_table import Index, names
+from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
 from sitar.data.splitting import WORDS, SplitConfig
+from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.images.files import Files, is_image
 from sitar.registry import DATASETS
@@ -29,15 +30,16 @@ class Folder(ImageDataset):
     Config = FolderConfig
     title = "A folder of yours"
     layout = "a folder a class with its images, or train/, val/ and test/ with such folders"
+    licence = "yours"
 
     @classmethod
-    def index(cls, config: FolderConfig) -> Index:
+    def samples(cls, config: FolderConfig) -> SampleTable:
         everything = cls.files(config).all_names()
-        found = [name for name in everything if is_image(name)]
+        images = [name for name in everything if is_image(name)]
         _warn_of_others([name for name in everything if not is_image(name)])
-        if not found:
+        if not images:
             raise DataError(f"{config.root!r} has no images below it. Expected {cls.layout}.")
-        parts = [name.split("/") for name in found]
+        parts = [name.split("/") for name in images]
         in_split = {part[0] for part in parts if part[0].lower() in WORDS and len(part) > 2}
         others = sorted({part[0] for part in parts} - in_split)
         has_splits = not others
@@ -47,13 +49,17 @@ class Folder(ImageDataset):
                 f"are called {', '.join(WORDS)}: rename what is one, and move the rest elsewhere."
             )
         depth = 1 if has_splits else 0
-        if loose := [name for name, part in zip(found, parts, strict=True) if len(part) < depth + 2]:
+        if loose := [name for name, part in zip(images, parts, strict=True) if len(part) < depth + 2]:
             raise DataError(
                 f"{len(loose)} images lie in no folder of a class, such as {loose[0]!r}. Expected {cls.layout}."
             )
         label = Column("a folder's name", [_text(part[depth]) for part in parts])
         split = Column(str(config.root), [part[0] for part in parts]) if has_splits else None
-        return with_severity(own_index(names(found), Columns(label, split), config), config)
+        return with_severity(sample_table_from_columns(names(images), SampleColumns(label, split), config), config)
+
+    @classmethod
+    def val_share(cls, config: FolderConfig) -> float:
+        return config.val_share
 
     @classmethod
     def files(cls, config: FolderConfig) -> Files:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sitar.data.array_dataset import ArrayConfig, ArrayDataset, as_features, as_images
-from sitar.data.from_columns import Column, Columns
+from sitar.data.from_columns import SampleColumns
+from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.registry import DATASETS, did_you_mean
 
@@ -39,7 +40,7 @@ class Npz(ArrayDataset):
     layout = "a NumPy .npz file with the arrays x (features or images) and y (classes)"
 
     @classmethod
-    def read(cls, path: Path, config: NpzConfig) -> tuple[NDArray[Any], Columns]:
+    def read(cls, path: Path, config: NpzConfig) -> tuple[NDArray[Any], SampleColumns]:
         keys = (config.x_key, config.y_key, config.split_key, config.attribute_key, config.split_by_key)
         arrays = _arrays(path, [key for key in keys if key is not None])
         x = arrays[config.x_key]
@@ -55,7 +56,7 @@ class Npz(ArrayDataset):
         label = _column(arrays[config.y_key], config.y_key, len(x), config.x_key)
         inputs = as_features(x, config.x_key) if x.ndim == 2 else as_images(x, config.x_key, config.channels)
         rest = column(config.split_key), column(config.attribute_key), column(config.split_by_key)
-        return inputs, Columns(label, *rest)
+        return inputs, SampleColumns(label, *rest)
 
 
 def _arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
@@ -77,10 +78,10 @@ def _arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
 
 def _array(file: Any, key: str, path: Path) -> NDArray[Any]:
     try:
-        found = file[key]
-        if not isinstance(found, np.ndarray):
+        array = file[key]
+        if not isinstance(array, np.ndarray):
             raise ValueError("it is no array of NumPy")
-        return found
+        return array
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise DataError(f"The array {key!r} of {str(path)!r} cannot be read: {error}.") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,34 +10,24 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from sitar.reporting.explained import read_findings
-from sitar.reporting.figures.style import BLUE, GREY, ORANGE
+from sitar.reporting.figures.style import BLUE, GREY, ORANGE, to_png
 from sitar.reporting.figures.tiles import fractions, short, tiles
-from sitar.run_folder import AUDIT_VERSION, RunFolder
+from sitar.run_folder import RunFolder
 
 TILE = 0.62  # inches of an image on a sheet
 LABELS = 1.5  # inches to its left, for what a row is
 
 
-def read_audit(folder: RunFolder) -> dict[str, Any]:
-    """audit.json of a run that was audited."""
-    return read_findings(folder.audit / "audit.json", AUDIT_VERSION, shlex.join(["sitar", "audit", str(folder.path)]))
-
-
 def draw_audit(folder: RunFolder) -> list[Path]:
     """The figure of all axes and the sheet of each that has pictures; those of an earlier audit are removed."""
-    audit = read_audit(folder)
-    for old in folder.audit.glob("*.png"):
-        old.unlink()
-    if not audit["axes"]:
-        return []
-    drawn = [folder.audit / "axes.png"]
-    axes_figure(audit).savefig(drawn[0], dpi=150)
-    with np.load(folder.audit / "pictures.npz", allow_pickle=False) as arrays:
+    audit = folder.audit()
+    figures: dict[str, bytes] = {}
+    if audit["axes"]:
+        arrays = folder.audit_arrays()
+        figures["axes.png"] = to_png(axes_figure(audit))
         for about in audit["pictures"]:
-            drawn.append(folder.audit / f"axis{about['axis']}.png")
-            axis_sheet(audit, about, arrays).savefig(drawn[-1], dpi=150)
-    return drawn
+            figures[f"axis{about['axis']}.png"] = to_png(axis_sheet(audit, about, arrays))
+    return folder.write_audit_figures(figures)
 
 
 def axes_figure(audit: Mapping[str, Any]) -> Figure:

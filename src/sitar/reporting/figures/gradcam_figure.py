@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from sitar.errors import RunError
-from sitar.reporting.explained import name_of, read_part
+from sitar.reporting.comparison import name_of
 from sitar.reporting.figures.style import BLUE, GREY, INK, ORANGE
 from sitar.reporting.figures.tiles import GAP, fractions, short, tile
 from sitar.reporting.html.embed import heated, rgb
@@ -45,7 +45,7 @@ class Heat:
 
 
 def read_heat(folder: RunFolder) -> Heat:
-    explain, arrays = read_part(folder, "gradcam")
+    explain, arrays = folder.part("gradcam")
     about = explain["gradcam"]
     return Heat(
         name=name_of(explain),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from sitar.files import write_atomic
 from sitar.reporting.tables import unsettled_order
 from sitar.run_folder import RunFolder
 
@@ -22,6 +24,13 @@ def save(figure: Figure, path: Path) -> None:
     metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
     with rc_context({"svg.hashsalt": "figure", "svg.fonttype": "path"}):
         figure.savefig(path, dpi=150, metadata=metadata)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return the figure as the content of a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=150)
+    return buffer.getvalue()
 
 
 def demo_figure(runs: Mapping[str, RunFolder], path: Path) -> None:
@@ -57,10 +66,11 @@ def demo_figure(runs: Mapping[str, RunFolder], path: Path) -> None:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_fontsize(11)
-    figure.savefig(path, dpi=150)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, to_png(figure))
 
 
-def theory_figure(theory: Mapping[str, Any], path: Path) -> None:
+def theory_figure(theory: Mapping[str, Any]) -> Figure:
     """Theorem 1 on a trained classifier: predicted and exact objective, the remainder's order, the terms' sizes."""
     figure = Figure(figsize=(13, 4), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=[4, 4, 3])
@@ -106,4 +116,4 @@ def theory_figure(theory: Mapping[str, Any], path: Path) -> None:
     for axes in (left, middle):
         axes.axvline(theory["alpha"], color=GREY, linewidth=1, linestyle=":", zorder=0, label="the run's alpha")
         axes.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150)
+    return figure

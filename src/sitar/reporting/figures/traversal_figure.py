@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sitar.errors import RunError
-from sitar.reporting.explained import name_of, read_part
+from sitar.reporting.comparison import name_of
 from sitar.reporting.figures.style import BLUE, ORANGE, SUSPICIOUS
 from sitar.reporting.figures.tiles import fractions, short, tiles
 from sitar.run_folder import RunFolder
@@ -35,7 +35,7 @@ class Walk:
 
 def read_walk(folder: RunFolder, start: int | None = None) -> Walk:
     """The walks from one start: by default from the first that is a sample, not the mean of all latents."""
-    explain, arrays = read_part(folder, "traversals")
+    explain, arrays = folder.part("traversals")
     about = explain["traversals"]
     labels = [start["label"] for start in about["starts"]]
     if start is None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from sitar.reporting.comparison import Comparison, Run
+from sitar.reporting.comparison import ComparedRun as Run
+from sitar.reporting.comparison import Comparison
 
 WIDTH, HEIGHT = 360, 220  # of a chart: text keeps its size on a phone, wide screens show several side by side
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 34

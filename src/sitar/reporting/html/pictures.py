@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sitar.reporting.comparison import Comparison, Run
+from sitar.reporting.comparison import ComparedRun as Run
+from sitar.reporting.comparison import Comparison
 from sitar.reporting.html.embed import framed, heated, rgb, sheet
 
 MOST_WRONG = 48  # images of each run that it gets wrong and another does not
@@ -19,7 +20,7 @@ SHOWN_PROBABILITIES = 4  # classes beside a picture that walks along an axis
 
 def part(run: Run, name: str) -> dict[str, Any] | None:
     """A part of what `sitar explain` has left; None where there is none."""
-    return (run.explain or {}).get(name)
+    return run.part(name)
 
 
 def wrong(comparison: Comparison) -> dict[str, Any] | None:
@@ -29,7 +30,7 @@ def wrong(comparison: Comparison) -> dict[str, Any] | None:
     right = {place: run.is_right(split) for place, run in enumerate(runs)}
     chosen: dict[int, np.ndarray] = {}
     for place, run in enumerate(runs):
-        arrays = run.arrays("wrong") if part(run, "wrong") else {}
+        arrays = run.part_arrays("mistakes") if part(run, "mistakes") else {}
         found = zip(arrays.get(f"{split}/index", ()), arrays.get(f"{split}/images", ()), strict=True)
         some = [
             (int(index), image) for index, image in found
@@ -61,7 +62,7 @@ def walks(comparison: Comparison, many: int) -> list[dict[str, Any]]:
     runs = [run for run in comparison.runs if part(run, "traversals")]
     found = []
     for run in runs:
-        about, arrays = part(run, "traversals") or {}, run.arrays("traversals")
+        about, arrays = part(run, "traversals") or {}, run.part_arrays("traversals")
         images = arrays.get("images")
         if images is None:
             continue
@@ -117,7 +118,7 @@ def _most_probable(probabilities: np.ndarray) -> list[dict[str, Any]]:
 
 
 def cam(run: Run) -> dict[str, Any] | None:
-    about, arrays = part(run, "gradcam"), run.arrays("gradcam")
+    about, arrays = part(run, "gradcam"), run.part_arrays("gradcam")
     if not about or "images" not in arrays:
         return None
     step = -(-max(arrays["images"].shape[2:]) // MOST_SIDE)

@@ -14,25 +14,27 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from sitar.errors import ConfigError
-from sitar.reporting.comparison import Comparison, Run, gather
-from sitar.reporting.explained import command
+from sitar.files import write_atomic
+from sitar.reporting.comparison import ComparedRun as Run
+from sitar.reporting.comparison import Comparison, compare_runs
 from sitar.reporting.html import charts
 from sitar.reporting.html.pictures import cam, part, shares, walks, wrong
 from sitar.reporting.html.sentences import listed, summary
-from sitar.reporting.tables import flat, percent
-from sitar.run_folder import RunFolder, write_atomic
+from sitar.reporting.tables import percent
+from sitar.run_folder import RunFolder, flat
+from sitar.run_folder import explain_command as command
 
 MOST_CLASSES = 12  # of a confusion matrix; with more, the most frequent confusions are listed
 MOST_CONFUSIONS = 12
 MOST_AXES = 12  # whose sensitivity is shown
 PARTS = {
     "sensitivity": "which of its own axes a classifier uses",
-    "through": "which axes of one VAE all classifiers use",
+    "shared_axes": "which axes of one VAE all classifiers use",
     "traversals": "sliders that walk along latent axes",
-    "wrong": "images that one model gets wrong and another right",
+    "mistakes": "images that one model gets wrong and another right",
     "gradcam": "Grad-CAM",
 }
-IN_FILES = ("traversals", "wrong", "gradcam")  # parts that have arrays
+IN_FILES = ("traversals", "mistakes", "gradcam")  # parts that have arrays
 
 
 def write_report(
@@ -44,7 +46,7 @@ def write_report(
     """A report of the runs in `paths`. What cannot be used is named in it, and `on_left_out` is told."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"--out {str(out)!r} is no page: give a file that ends in .html.")
-    comparisons, left_out = gather(paths)
+    comparisons, left_out = compare_runs(paths)
     environment = Environment(
         loader=PackageLoader("sitar.reporting.html"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -106,7 +108,7 @@ def _missing(comparison: Comparison) -> list[dict[str, Any]]:
     lost: dict[tuple[str, ...], list[Run]] = {}
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in comparison.runs:
-        given = (run.explain or {}).get("reasons") or {}
+        given = (run.explanation or {}).get("reasons") or {}
         gone = [name for name in PARTS if name not in given and not _is_there(run, name)]
         if gone:
             lost.setdefault(tuple(gone), []).append(run)
@@ -119,7 +121,7 @@ def _missing(comparison: Comparison) -> list[dict[str, Any]]:
         found.append({**about, "command": _explain(comparison, runs)})
     found += [{"what": PARTS[name], "runs": runs, "reason": reason} for (name, reason), runs in reasons.items()]
     if len(_rulers(comparison)) > 1:
-        labels = [run.label for run in comparison.runs if part(run, "through")]
+        labels = [run.label for run in comparison.runs if part(run, "shared_axes")]
         about = {"what": "axes in use side by side, as each was measured on other axes", "runs": labels}
         found.append(about | _on_one_ruler(comparison))
     return found
@@ -147,22 +149,22 @@ def _on_one_ruler(comparison: Comparison) -> dict[str, str]:
 
 def _ruler(comparison: Comparison) -> RunFolder | None:
     """The run on whose axes others were measured, if it is still where it was."""
-    named = (RunFolder(Path(found["run"])) for run in comparison.runs if (found := part(run, "through")))
+    named = (RunFolder(Path(found["run"])) for run in comparison.runs if (found := part(run, "shared_axes")))
     return next((folder for folder in named if folder.is_done), None)
 
 
 def _is_there(run: Run, name: str) -> bool:
-    return bool(part(run, name)) and (name not in IN_FILES or bool(run.arrays(name)))
+    return bool(part(run, name)) and (name not in IN_FILES or bool(run.part_arrays(name)))
 
 
 def _rulers(comparison: Comparison) -> set[tuple[float, ...]]:
     """VAEs on whose axes runs were measured: told apart by their v, as a path may be written in two ways."""
-    return {tuple(found["v"]) for run in comparison.runs if (found := part(run, "through"))}
+    return {tuple(found["v"]) for run in comparison.runs if (found := part(run, "shared_axes"))}
 
 
 def _through(comparison: Comparison) -> dict[str, Any] | None:
     """Shares of every classifier's sensitivity along the axes of one VAE, the most suspicious axis first."""
-    runs = [(run, found) for run in comparison.runs if (found := part(run, "through"))]
+    runs = [(run, found) for run in comparison.runs if (found := part(run, "shared_axes"))]
     if len(_rulers(comparison)) != 1:
         return None
     first = runs[0][1]
@@ -220,7 +222,7 @@ def _confusion(run: Run, split: str) -> dict[str, Any]:
 
 def _settings(comparison: Comparison) -> dict[str, Any]:
     """Settings in which the rows differ, side by side."""
-    configs = [flat(row.folders[0].read_config()) for row in comparison.rows]
+    configs = [flat(row.runs[0].config) for row in comparison.rows]
     keys = dict.fromkeys(key for config in configs for key in config if key not in ("seed", "preset"))
     lines = [(key, [_setting(config, key) for config in configs]) for key in keys]
     return {"rows": [row.label for row in comparison.rows], "lines": [line for line in lines if len({*line[1]}) > 1]}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sitar.reporting.comparison import Comparison
+from sitar.reporting.comparison import Comparison, Row
 from sitar.reporting.html.charts import Bar, metric_bars
-from sitar.reporting.tables import Row, flat, percent
+from sitar.reporting.tables import percent
+from sitar.run_folder import flat
 
 MOST_NAMED = 5
 OF_THE_NOISE = tuple(f"method.{name}" for name in ("alpha", "lambda", "noise", "noise_distribution", "objective"))
@@ -129,5 +130,5 @@ def _others(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 def _settings(comparison: Comparison, row: Row) -> dict[str, Any]:
     """What the model and its training are, whatever the preset is called."""
-    config = next(run.config for run in comparison.runs if run.folder is row.folders[0])
+    config = row.runs[0].config
     return flat({key: config.get(key) or {} for key in ("model", "method", "train")})

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sitar.analysis.audit.target import find_target
-from sitar.config import load_config
 from sitar.errors import ConfigError
+from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 
 

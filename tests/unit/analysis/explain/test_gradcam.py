@@ -167,12 +167,12 @@ def test_a_pixel_that_is_cut_counts_in_part() -> None:
 
 def test_the_box_of_celebas_faces() -> None:
     """Stretched, fractions are those of the file; cropped, the centre is the same and the box is larger."""
-    x0, y0, x1, y1 = CelebA.face_box(CelebAConfig())
+    x0, y0, x1, y1 = CelebA.box_of_interest(CelebAConfig())
     for x, y in ((69, 111), (108, 111), (73, 152), (105, 152)):  # eyes and mouth
         assert x0 < x / 178 < x1
         assert y0 < y / 218 < y1
     assert (x0 + x1) / 2 == pytest.approx(0.5)
-    left, top, right, bottom = CelebA.face_box(CelebAConfig(crop_pct=1.0))
+    left, top, right, bottom = CelebA.box_of_interest(CelebAConfig(crop_pct=1.0))
     assert (left, right) == (pytest.approx(x0), pytest.approx(x1))  # the whole width
     assert (top, bottom) == (pytest.approx((67 - 20) / 178), pytest.approx((180 - 20) / 178))
-    assert CelebA.face_box(CelebAConfig(crop_pct=0.5))[3] == 1.0  # what is cut off is not in the box
+    assert CelebA.box_of_interest(CelebAConfig(crop_pct=0.5))[3] == 1.0  # what is cut off is not in the box

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from sitar.config import load_config
 from sitar.data import Data, EvalSplit, Task, TrainBatch, TrainSplit, load_data
 from sitar.data.benchmarks.color_mnist import ColorMNISTConfig
 from sitar.data.benchmarks.mnist_files import FILES, MNIST, load_mnist
 from sitar.data.types import to_float
 from sitar.errors import DataError
+from sitar.presets import load_config
 
 EMBEDDED = Path(str(resources.files("sitar.data.benchmarks").joinpath("mnist")))
 SPLITS = ("val", "val_ood", "id_test", "ood_test")
@@ -35,7 +35,7 @@ def mnist() -> MNIST:
 
 @pytest.fixture(scope="module")
 def paper():
-    """The paper's variant with 5,000 training samples unless told otherwise, loaded once for each setting."""
+    """The paper's data with 5,000 training samples unless told otherwise, loaded once for each setting."""
 
     @functools.cache
     def load(**settings) -> Data:
@@ -47,11 +47,6 @@ def paper():
 @pytest.fixture(scope="module")
 def full(paper) -> Data:
     return paper(train_size=50_000)
-
-
-@pytest.fixture(scope="module")
-def irm() -> Data:
-    return load_data(ColorMNISTConfig(variant="irm"))
 
 
 def red(x: torch.Tensor) -> torch.Tensor:
@@ -156,13 +151,12 @@ def test_classes_are_named_by_their_digits(paper):
     assert paper().classes == ("digits 0-4", "digits 5-9")
 
 
-def test_values_of_the_attribute_are_named_by_the_channel(paper, irm):
-    for data in (paper(), irm):
-        split = data.evaluation["ood_test"]
-        color = split.group - 2 * split.y
-        for value, name in enumerate(data.attributes["color"]):
-            lit = split.x[color == value].amax((0, 2, 3)) > 0
-            assert lit.nonzero().flatten().tolist() == [("red", "green").index(name)]
+def test_values_of_the_attribute_are_named_by_the_channel(paper):
+    split = paper().evaluation["ood_test"]
+    color = split.group - 2 * split.y
+    for value, name in enumerate(paper().attributes["color"]):
+        lit = split.x[color == value].amax((0, 2, 3)) > 0
+        assert lit.nonzero().flatten().tolist() == [("red", "green").index(name)]
 
 
 @pytest.mark.parametrize("rho", [0.9, 1.0])
@@ -242,70 +236,14 @@ def test_pixels_become_floats_between_0_and_1():
     assert to_float(torch.tensor([2.0, 300.0], dtype=torch.float64)).tolist() == [2, 300]
 
 
-def test_irm_shapes(irm):
-    assert irm.train.x.shape == (50_000, 2, 14, 14)
-    assert set(irm.evaluation) == {"ood_test"}
-    assert irm.evaluation["ood_test"].x.shape == (10_000, 2, 14, 14)
-    assert irm.classes == ("digits 5-9", "digits 0-4")
-
-
-def test_irm_takes_every_other_pixel_of_the_last_ten_thousand(irm, mnist):
-    assert np.array_equal(irm.evaluation["ood_test"].x.amax(1).numpy(), mnist.train_images[50_000:, ::2, ::2])
-
-
-def test_irm_training_images_are_the_first_fifty_thousand(irm, mnist):
-    found = sorted(image.tobytes() for image in irm.train.x.amax(1).numpy())
-    assert found == sorted(np.ascontiguousarray(image).tobytes() for image in mnist.train_images[:50_000, ::2, ::2])
-
-
-def test_irm_labels(irm, mnist):
-    y = irm.evaluation["ood_test"].y.numpy()
-    near((y != (mnist.train_digits[50_000:] < 5)).mean(), 0.25, 10_000)
-    clean = load_data(ColorMNISTConfig(variant="irm", label_noise=0))
-    assert np.array_equal(clean.evaluation["ood_test"].y.numpy(), mnist.train_digits[50_000:] < 5)
-
-
-def green(x: torch.Tensor) -> torch.Tensor:
-    """The colour of this variant: 1 where the digit is in the second channel."""
-    lit = x.flatten(2).amax(2) > 0
-    assert (lit[:, 0] ^ lit[:, 1]).all()
-    return lit[:, 1].long()
-
-
-def test_irm_flips(irm):
-    flips = (green(irm.train.x) != irm.train.y).double()
-    near(flips.mean().item(), 0.15, 50_000)
-    near(flips[::2].mean().item(), 0.2, 25_000)
-    near(flips[1::2].mean().item(), 0.1, 25_000)
-    test = irm.evaluation["ood_test"]
-    near((green(test.x) != test.y).double().mean().item(), 0.9, 10_000)
-
-
-def test_irm_groups(irm):
-    test = irm.evaluation["ood_test"]
-    assert torch.equal(test.group, 2 * test.y + green(test.x))
-    counts = torch.bincount(2 * irm.train.y + green(irm.train.x), minlength=4)
-    np.testing.assert_allclose(test.group_share, (counts / 50_000).numpy(), rtol=1e-6)
-
-
-def test_irm_seed():
-    small = {"variant": "irm", "train_size": 100}
-    a, b, c = (load_data(ColorMNISTConfig(**small, seed=seed)) for seed in (0, 0, 1))
-    assert torch.equal(a.train.x, b.train.x)
-    assert torch.equal(a.train.y, b.train.y)
-    assert not torch.equal(a.train.x, c.train.x)
-
-
-@pytest.mark.parametrize("variant", ["paper", "irm"])
-def test_nothing_to_learn_from(variant):
+def test_nothing_to_learn_from():
     with pytest.raises(DataError, match="training split is empty"):
-        load_data(ColorMNISTConfig(variant=variant, train_size=0))
+        load_data(ColorMNISTConfig(train_size=0))
 
 
-@pytest.mark.parametrize("variant", ["paper", "irm"])
-def test_one_class_to_learn_from(variant):
+def test_one_class_to_learn_from():
     with pytest.raises(DataError, match=r"All 1 training samples are of one class \('digits"):
-        load_data(ColorMNISTConfig(variant=variant, train_size=1))
+        load_data(ColorMNISTConfig(train_size=1))
 
 
 def test_checked_returns_usable_data(tiny_data):

@@ -247,19 +247,19 @@ def expected(dataset: type) -> dict[str, list[tuple[bytes, int, int]]]:
 def test_the_same_samples_come_out_of_every_layout(layout: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build, dataset, name = LAYOUTS[layout]
     config = build(root, monkeypatch)
-    assert dataset.found(config) == name
+    assert dataset.layout_of(config) == name
     assert samples(load_data(config)) == expected(dataset)
 
 
 def test_severity_works_on_parquet(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = waterbirds_parquet(root, monkeypatch).model_copy(update={"majority_only": True})
-    train = Waterbirds.index(config).counts()["train"]
+    train = Waterbirds.samples(config).counts()["train"]
     assert train["label=0,place=1"] == train["label=1,place=0"] == 0 < train["label=0,place=0"]
 
 
 def test_hospitals_are_reported_alone_and_together(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = camelyon17_wilds(root, monkeypatch)
-    counts = Camelyon17.index(config).counts()
+    counts = Camelyon17.samples(config).counts()
     assert list(counts["ood_test"].values()) == [0, 4, 4, 0, 0, 0, 4, 4, 0, 0]
     for name, hospital in (("val_ood", 1), ("test", 2)):
         assert {group for group, n in counts[name].items() if n} == {f"label={y},center={hospital}" for y in (0, 1)}
@@ -318,26 +318,26 @@ def test_shards_are_found_and_counted(root: Path, monkeypatch: pytest.MonkeyPatc
     assert len(find_shards(root)) == 6
     (root / "data" / "train-00001-of-00002.parquet").unlink()
     with pytest.raises(DataError, match=r"1 of the 2 Parquet files data/train-\* are missing.*number 1"):
-        Waterbirds.index(config)
+        Waterbirds.samples(config)
 
 
 def test_hidden_folders_hold_no_data(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hugging Face's own client keeps what it downloads in .cache."""
     config = waterbirds_parquet(root, monkeypatch)
-    before = Waterbirds.index(config).counts()
+    before = Waterbirds.samples(config).counts()
     shard(root / ".cache" / "huggingface" / "train.parquet", [90, 91], {"label": [0, 1], "place": [0, 1]})
     shard(root / "data" / ".train-00000-of-00007.parquet", [92], {"label": [0], "place": [0]})
     assert len(find_shards(root)) == 6
-    assert Waterbirds.index(config).counts() == before
+    assert Waterbirds.samples(config).counts() == before
     write(root / ".trash" / "metadata.csv", "img_filename,y,split,place\na.jpg,0,0,0\n")
-    assert Waterbirds.found(config) == "Hugging Face Parquet"
+    assert Waterbirds.layout_of(config) == "Hugging Face Parquet"
 
 
 def test_two_copies_of_the_shards_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = waterbirds_parquet(root, monkeypatch)
     shard(root / "default" / "Validation" / "0000.parquet", [14, 15], {"label": [0, 1], "place": [1, 1]})
     with pytest.raises(DataError, match=r"split 'val' lie in '.*/data' and in '.*/default/Validation': two copies"):
-        Waterbirds.index(config)
+        Waterbirds.samples(config)
 
 
 @pytest.mark.parametrize("name", ["train-copy.parquet", "test-00001-of-00003.parquet"])
@@ -346,10 +346,10 @@ def test_one_shard_under_two_names_is_refused(name: str, root: Path) -> None:
     shard(root / "test-00000-of-00003.parquet", [2, 3], {"label": [0, 1], "place": [0, 1]})
     shard(root / "test-00001-of-00003.parquet", [4, 5], {"label": [0, 1], "place": [0, 1]})
     shard(root / "test-00002-of-00003.parquet", [6, 7], {"label": [0, 1], "place": [0, 1]})
-    assert len(Waterbirds.index(WaterbirdsConfig(root=str(root)))) == 8
+    assert len(Waterbirds.samples(WaterbirdsConfig(root=str(root)))) == 8
     write(root / name, (root / "train.parquet").read_bytes())
     with pytest.raises(DataError, match=r"files '.*' and '.*' are the same: their images would count twice") as error:
-        Waterbirds.index(WaterbirdsConfig(root=str(root)))
+        Waterbirds.samples(WaterbirdsConfig(root=str(root)))
     assert name in str(error.value)
     assert "train.parquet" in str(error.value)
 
@@ -359,7 +359,7 @@ def test_splits_by_folder(root: Path) -> None:
     for split, members in {"train": [0, 1, 2, 3], "validation": [4, 5], "test": [6, 7]}.items():
         columns = {"label": [i % 2 for i in members], "place": [0] * len(members)}
         shard(root / "default" / split / "0000.parquet", members, columns)
-    counts = Waterbirds.index(WaterbirdsConfig(root=str(root))).counts()
+    counts = Waterbirds.samples(WaterbirdsConfig(root=str(root))).counts()
     assert {split: sum(groups.values()) for split, groups in counts.items()} == {"test": 2, "train": 4, "val": 2}
 
 
@@ -367,24 +367,24 @@ def test_parquet_that_cannot_be_used_is_named(root: Path) -> None:
     config = WaterbirdsConfig(root=str(root))
     path = root / "train.parquet"
     shard(path, [0, 1], {"label": [0, 1]})
-    with pytest.raises(DataError, match=r"lacks the columns place\. It has: image, label"):
-        Waterbirds.index(config)
+    with pytest.raises(DataError, match=r"has no column 'place'\..* It has: image, label"):
+        Waterbirds.samples(config)
     shard(path, [0, 1], {"label": [0, 7], "place": [0, None]})
     with pytest.raises(DataError, match=r"1 of 2 values of 'label'.*none of 0, 1, such as '7' of sample 2"):
-        Waterbirds.index(config)
+        Waterbirds.samples(config)
     shard(path, [0, 1], {"label": [0, 1], "place": [0, None]})
-    with pytest.raises(DataError, match=r"1 of 2 values of 'place'.*such as 'None'"):
-        Waterbirds.index(config)
+    with pytest.raises(DataError, match=r"1 of 2 values of 'place'.*such as '' of sample 2"):
+        Waterbirds.samples(config)
     pyarrow.parquet.write_table(pyarrow.table({"image": ["a.jpg"], "label": [0], "place": [0]}), path)
     with pytest.raises(DataError, match=r"'image'.*holds string"):
-        Waterbirds.index(config)
+        Waterbirds.samples(config)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"train\.parquet' is no Parquet file, or was cut"):
-        Waterbirds.index(config)
+    with pytest.raises(DataError, match=r"train\.parquet' cannot be read: it is no Parquet file, or was cut"):
+        Waterbirds.samples(config)
     path.rename(root / "id_train.parquet")
     shard(root / "id_train.parquet", [0, 1], {"label": [0, 1], "place": [0, 1]})
     with pytest.raises(DataError, match="words that name no split, such as 'id_train'"):
-        Waterbirds.index(config)
+        Waterbirds.samples(config)
 
 
 def test_bad_rows_are_named_and_counted(root: Path) -> None:
@@ -417,15 +417,15 @@ def test_parquet_without_pyarrow_says_what_to_install(root: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match=r'pip install "sitar\[parquet\]"'):
-        Waterbirds.index(config)
+        Waterbirds.samples(config)
 
 
 def test_our_split_of_celeba_needs_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = celeba_parquet(root, monkeypatch)
     with pytest.raises(ConfigError, match="first_10k goes by the names"):
-        CelebA.index(config.model_copy(update={"partition": "first_10k"}))
-    with pytest.raises(DataError, match="lacks the columns Blond_hair"):
-        CelebA.index(config.model_copy(update={"label": "Blond_hair"}))
+        CelebA.samples(config.model_copy(update={"partition": "first_10k"}))
+    with pytest.raises(DataError, match="has no column 'Blond_hair'"):
+        CelebA.samples(config.model_copy(update={"label": "Blond_hair"}))
 
 
 def test_a_changed_csv_of_celeba_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +433,7 @@ def test_a_changed_csv_of_celeba_is_refused(root: Path, monkeypatch: pytest.Monk
     path = root / "celebA_v1.0" / "list_attr_celeba.csv"
     path.write_text(path.read_text().replace("000007.jpg,-1", "000007.jpg,1"))
     with pytest.raises(DataError, match=r"list_attr_celeba\.csv is not CelebA's"):
-        CelebA.index(config)
+        CelebA.samples(config)
 
 
 @pytest.mark.data
@@ -444,8 +444,8 @@ def test_the_real_lists_as_csv_files(test_data: Path, root: Path) -> None:
     lines = [line.split() for line in read_text(test_data / "celeba", "list_eval_partition.txt").splitlines()]
     write(root / "list_eval_partition.csv", in_csv(["image_id", "partition"], lines))
     config = CelebAConfig(root=str(root), majority_only=True)
-    assert CelebA.found(config) == "WILDS folder"
-    assert CelebA.index(config).counts() == CelebA.published(config)
+    assert CelebA.layout_of(config) == "WILDS folder"
+    assert CelebA.samples(config).counts() == CelebA.published(config)
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,11 @@ def test_the_real_lists_as_csv_files(test_data: Path, root: Path) -> None:
         (Waterbirds, "1,a.jpg,0,3,0,x", r"1 of 2 values of 'split' in Waterbirds' metadata\.csv.*none of 0, 1, 2.*'3'"),
         (Waterbirds, "1,a.jpg,2,0,0,x", "values of 'y'.*such as '2' of sample 2"),
         (Waterbirds, "1,a.jpg,0,0,-1,x", "values of 'place'.*such as '-1'"),
-        (Waterbirds, "1,a.jpg,0", r"1 lines of Waterbirds' metadata\.csv are cut, the first is line 3"),
+        (
+            Waterbirds,
+            "1,a.jpg,0",
+            r"Waterbirds' metadata\.csv has 1 lines with .*fewer cells than its head, which has 6; .*first is line 3",
+        ),
         (Camelyon17, "1,004,4,3328,1,1,0,5,0", "values of 'center'.*none of 0, 1, 2, 3, 4, such as '5'"),
         (Camelyon17, "1,004,4,3328,1,1,0,3,2", "values of 'split'.*such as '2'"),
         (Camelyon17, "1,004,4,3328,1,yes,0,3,0", "values of 'tumor'.*such as 'yes'"),
@@ -473,19 +477,19 @@ def test_strange_values_are_named(dataset: Any, line: str, message: str, root: P
     }
     (root / "metadata.csv").write_text(heads[dataset] + line + "\n")
     with pytest.raises(DataError, match=message):
-        dataset.index(dataset.Config(root=str(root)))
+        dataset.samples(dataset.Config(root=str(root)))
 
 
 def test_metadata_of_another_dataset_or_of_nothing(root: Path) -> None:
     birds_in_folder(root)
-    with pytest.raises(DataError, match="lacks the columns patient, node, x_coord, y_coord, tumor, center"):
-        Camelyon17.index(Camelyon17Config(root=str(root)))
+    with pytest.raises(DataError, match="has no column 'patient', 'node', 'x_coord', 'y_coord', 'tumor', 'center'"):
+        Camelyon17.samples(Camelyon17Config(root=str(root)))
     (root / "metadata.csv").write_text("img_filename,y,split,place\n")
     with pytest.raises(DataError, match="no lines below its head"):
-        Waterbirds.index(WaterbirdsConfig(root=str(root)))
+        Waterbirds.samples(WaterbirdsConfig(root=str(root)))
     (root / "metadata.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=r"metadata\.csv' is damaged"):
-        Waterbirds.index(WaterbirdsConfig(root=str(root)))
+        Waterbirds.samples(WaterbirdsConfig(root=str(root)))
 
 
 def test_half_an_archive_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,17 +506,17 @@ def test_half_an_archive_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -
         CelebA.prepare(config)
     (root / "list_attr_celeba.txt").rename(root / "list_attr_celeba.txt.gz")
     with pytest.raises(DataError, match=r"list_attr_celeba\.txt\.gz' is damaged"):
-        CelebA.index(config)
+        CelebA.samples(config)
 
 
 def test_empty_folders_say_how_to_get_the_files(root: Path) -> None:
     with pytest.raises(DataError, match=r"no files of Waterbirds.*sitar data prepare waterbirds --root DIR.*by hand"):
-        Waterbirds.index(WaterbirdsConfig(root=str(root)))
+        Waterbirds.samples(WaterbirdsConfig(root=str(root)))
     for dataset in (CelebA, Camelyon17):
         with pytest.raises(DataError, match=r"No host gives them.*by hand: .*huggingface\.co/datasets"):
-            dataset.index(dataset.Config(root=str(root)))
+            dataset.samples(dataset.Config(root=str(root)))
     with pytest.raises(DataError, match=r"is not a folder.*sitar data prepare waterbirds"):
-        Waterbirds.index(WaterbirdsConfig(root=str(root / "nowhere")))
+        Waterbirds.samples(WaterbirdsConfig(root=str(root / "nowhere")))
 
 
 def sitar(*arguments: object, expect: int = 0) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Sites: what a cast does, who is from where, and that the unseen sites stay unseen."""
+"""Sites: what a site's style does, who is from where, and that the unseen sites stay unseen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from PIL import Image, ImageFilter
 from sitar.config import section_config
 from sitar.data import Data, load_data
 from sitar.data.benchmarks.mnist_files import load_mnist
-from sitar.data.benchmarks.site_style import Cast
-from sitar.data.benchmarks.sites import SITES, SPLITS, Sites, SitesConfig
-from sitar.data.sample_table import Index, names
+from sitar.data.benchmarks.site_style import SiteStyle
+from sitar.data.benchmarks.sites import SITES, SPLITS, Sites, SitesConfig, draw_digits
+from sitar.data.sample_table import SampleTable, names
 from sitar.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[4]
@@ -38,9 +38,9 @@ def photo(size: int = 24) -> np.ndarray:
     return (40 + 170 * pixels).astype(np.uint8)
 
 
-def test_a_cast_that_does_nothing() -> None:
+def test_a_style_that_does_nothing() -> None:
     image = photo()
-    taken = Cast(IDENTITY, gamma=1.0, blur=0.0, quality=100).apply(image)
+    taken = SiteStyle(IDENTITY, gamma=1.0, blur=0.0, quality=100).apply(image)
     assert taken.shape == image.shape
     assert taken.dtype == np.uint8
     assert np.abs(taken.astype(int) - image).mean() < 2  # the chroma of a JPEG is coarse at any quality
@@ -53,7 +53,7 @@ def test_colour_is_the_matrix_and_then_the_power() -> None:
         image = np.empty((3, 16, 16), dtype=np.uint8)
         image[:] = np.round(255 * np.array(colour))[:, None, None]
         expected = np.clip(np.array(matrix) @ (image[:, 0, 0] / 255), 0, 1) ** 1.7
-        taken = Cast(matrix, gamma=1.7, blur=3.0, quality=95).apply(image) / 255
+        taken = SiteStyle(matrix, gamma=1.7, blur=3.0, quality=95).apply(image) / 255
         assert np.abs(taken - expected[:, None, None]).max() < 0.02
 
 
@@ -61,7 +61,7 @@ def test_colour_is_the_matrix_and_then_the_power() -> None:
 def test_blur_is_a_share_of_the_height(size: int) -> None:
     image = np.zeros((3, size, size), dtype=np.uint8)
     image[:, :, size // 2 :] = 255
-    taken = Cast(IDENTITY, gamma=1.0, blur=4.0, quality=100).apply(image)
+    taken = SiteStyle(IDENTITY, gamma=1.0, blur=4.0, quality=100).apply(image)
     picture = Image.fromarray(image.transpose(1, 2, 0)).filter(ImageFilter.GaussianBlur(0.04 * size))
     assert np.abs(taken.astype(int) - np.asarray(picture).transpose(2, 0, 1)).mean() < 2
     assert ((taken > 20) & (taken < 235)).any()
@@ -70,35 +70,36 @@ def test_blur_is_a_share_of_the_height(size: int) -> None:
 def test_low_quality_loses_detail() -> None:
     image = np.random.default_rng(0).integers(0, 256, (3, 32, 32)).astype(np.uint8)
     lost = [
-        np.abs(Cast(IDENTITY, 1.0, 0.0, quality).apply(image).astype(int) - image).mean() for quality in (95, 60, 20)
+        np.abs(SiteStyle(IDENTITY, 1.0, 0.0, quality).apply(image).astype(int) - image).mean()
+        for quality in (95, 60, 20)
     ]
     assert lost == sorted(lost)
     assert lost[0] < lost[-1] - 5
 
 
-def test_casts_are_deterministic_and_differ() -> None:
+def test_styles_are_deterministic_and_differ() -> None:
     image = photo()
-    taken = [cast.apply(image) for cast in SITES.values()]
-    for cast, once in zip(SITES.values(), taken, strict=True):
-        np.testing.assert_array_equal(cast.apply(image), once)
+    taken = [style.apply(image) for style in SITES.values()]
+    for style, once in zip(SITES.values(), taken, strict=True):
+        np.testing.assert_array_equal(style.apply(image), once)
     for i, a in enumerate(taken):
         for b in taken[:i]:
             assert np.abs(a.astype(int) - b).mean() > 4
 
 
 def test_unseen_sites_resemble_the_ones_that_tell_a_class() -> None:
-    """Otherwise a model that relies on the cast would be at a loss, and not wrong."""
-    colour = {name: cast.apply(photo()).mean((1, 2)) for name, cast in SITES.items()}
+    """Otherwise a model that relies on the style would be at a loss, and not wrong."""
+    colour = {name: style.apply(photo()).mean((1, 2)) for name, style in SITES.items()}
     for unseen, alike, other in (("D", "A", "B"), ("E", "B", "A")):
         near, far = (np.linalg.norm(colour[unseen] - colour[name]) for name in (alike, other))
         assert near < 0.6 * far
 
 
-def test_the_page_lists_every_cast() -> None:
+def test_the_page_lists_every_style() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for name, cast in SITES.items():
-        rows = "; ".join(", ".join(f"{value:.2f}" for value in row) for row in cast.matrix)
-        line = f"| {name} | {rows} | {cast.gamma:g} | {cast.blur:g} | {cast.quality} |"
+    for name, style in SITES.items():
+        rows = "; ".join(", ".join(f"{value:.2f}" for value in row) for row in style.matrix)
+        line = f"| {name} | {rows} | {style.gamma:g} | {style.blur:g} | {style.quality} |"
         assert line in re.sub(r" +", " ", page), line
 
 
@@ -114,11 +115,11 @@ def test_the_page_quotes_the_record() -> None:
 
 @pytest.mark.parametrize("rho", [0.98, 0.5, 1.0, 0.0])
 def test_the_share_of_every_site_is_exact(rho: float) -> None:
-    index = Sites.index(SMALL.model_copy(update={"rho": rho}))
+    samples = Sites.samples(SMALL.model_copy(update={"rho": rho}))
     for split in SPLITS:
         told = 0.5 if split == "val_ood" else rho
         for label in (0, 1):
-            mine = index.attribute[(index.split == split) & (index.label == label)]
+            mine = samples.attribute[(samples.split == split) & (samples.label == label)]
             found = np.bincount(mine, minlength=5)
             of_a = told if label == 1 else 1 - told
             shares = [0, 0, 0, 1 / 2, 1 / 2] if split == "ood_test" else [2 / 3 * of_a, 2 / 3 * (1 - of_a), 1 / 3, 0, 0]
@@ -127,34 +128,34 @@ def test_the_share_of_every_site_is_exact(rho: float) -> None:
 
 
 def test_unseen_sites_are_in_the_ood_test_alone() -> None:
-    index = Sites.index(SMALL)
+    samples = Sites.samples(SMALL)
     for split in SPLITS:
-        seen = {index.attribute_values[site] for site in index.attribute[index.split == split]}
+        seen = {samples.attribute_values[site] for site in samples.attribute[samples.split == split]}
         assert seen == (UNSEEN if split == "ood_test" else {"A", "B", "C"})
 
 
 def test_no_image_is_in_two_splits() -> None:
-    index = Sites.index(SitesConfig())
-    assert len(set(index.files.tolist())) == len(index)
-    assert {split: int((index.split == split).sum()) for split in SPLITS} == {
+    samples = Sites.samples(SitesConfig())
+    assert len(set(samples.files.tolist())) == len(samples)
+    assert {split: int((samples.split == split).sum()) for split in SPLITS} == {
         "train": 5_000, "val": 5_000, "val_ood": 5_000, "id_test": 5_000, "ood_test": 5_000
     }  # fmt: skip
-    tests = np.char.startswith(index.files, "t10k/")
-    assert (tests == np.isin(index.split, ["id_test", "ood_test"])).all()
+    tests = np.char.startswith(samples.files, "t10k/")
+    assert (tests == np.isin(samples.split, ["id_test", "ood_test"])).all()
 
 
 def test_smaller_splits_are_the_beginning_of_larger_ones() -> None:
-    large, few = Sites.index(SitesConfig()), Sites.index(SMALL)
+    large, few = Sites.samples(SitesConfig()), Sites.samples(SMALL)
     for split in SPLITS:
         first = few.files[few.split == split]
         assert (large.files[large.split == split][: len(first)] == first).all()
 
 
 def test_labels_are_the_digits() -> None:
-    index, mnist = Sites.index(SMALL), load_mnist()
+    samples, mnist = Sites.samples(SMALL), load_mnist()
     digits = {"train": mnist.train_digits, "t10k": mnist.test_digits}
-    parts = [file.split("/") for file in index.files.tolist()]
-    assert index.label.tolist() == [int(digits[part][int(place)] >= 5) for part, place in parts]
+    parts = [file.split("/") for file in samples.files.tolist()]
+    assert samples.label.tolist() == [int(digits[part][int(place)] >= 5) for part, place in parts]
 
 
 def test_groups_and_environments(small: Data) -> None:
@@ -171,13 +172,13 @@ def test_groups_and_environments(small: Data) -> None:
     assert [ood.group_share[group] for group in (3, 4, 8, 9)] == [0, 0, 0, 0]
 
 
-def test_images_carry_the_cast_of_their_site(small: Data) -> None:
-    index, drawn = Sites.prepare(SMALL)
-    casts = list(SITES.values())
+def test_images_carry_the_style_of_their_site(small: Data) -> None:
+    samples = Sites.samples(SMALL)
+    drawn, styles = draw_digits(samples, SMALL), list(SITES.values())
     for split, x in (("train", small.train.x), ("ood_test", small.evaluation["ood_test"].x)):
-        places = np.flatnonzero(index.split == split)
+        places = np.flatnonzero(samples.split == split)
         for row in (0, 7, len(places) - 1):
-            expected = casts[index.attribute[places[row]]].apply(drawn.images[places[row]])
+            expected = styles[samples.attribute[places[row]]].apply(drawn[places[row]])
             np.testing.assert_array_equal(x[row].numpy(), expected)
 
 
@@ -189,10 +190,11 @@ def test_the_same_settings_make_the_same_data(small: Data) -> None:
 
 
 def test_paper_and_ink_say_nothing_of_the_label() -> None:
-    """Before a cast, the mean colours of the classes are the same but for chance and the amount of ink."""
-    index, drawn = Sites.prepare(SitesConfig(train_size=3000, eval_size=1))
-    corner = drawn.images[:, :, :3, :3].mean((2, 3))  # paper alone
-    by_class = [corner[index.label == label] for label in (0, 1)]
+    """Before a style, the mean colours of the classes are the same but for chance and the amount of ink."""
+    config = SitesConfig(train_size=3000, eval_size=1)
+    samples = Sites.samples(config)
+    corner = draw_digits(samples, config)[:, :, :3, :3].mean((2, 3))  # paper alone
+    by_class = [corner[samples.label == label] for label in (0, 1)]
     difference = by_class[0].mean(0) - by_class[1].mean(0)
     error = corner.std(0) * np.sqrt(1 / len(by_class[0]) + 1 / len(by_class[1]))
     assert (np.abs(difference) < 4 * error).all()
@@ -206,9 +208,11 @@ def test_digits_of_another_size() -> None:
 
 def test_environments_without_a_majority_are_the_values_of_the_attribute() -> None:
     attribute, label = np.array([0, 1, 2, 1]), np.array([0, 1, 0, 1])
-    index = Index(names(["a", "b", "c", "d"]), label, names(["train"] * 4), ("x", "y"), attribute, "site", tuple("ABC"))
-    assert index.environment.tolist() == [0, 1, 2, 1]
-    groups = index.to_data(torch.zeros(4, 3, 4, 4, dtype=torch.uint8), "").train_groups
+    samples = SampleTable(
+        names(["a", "b", "c", "d"]), label, names(["train"] * 4), ("x", "y"), attribute, "site", tuple("ABC")
+    )
+    assert samples.environment.tolist() == [0, 1, 2, 1]
+    groups = samples.to_data(torch.zeros(4, 3, 4, 4, dtype=torch.uint8), "").train_groups
     assert groups is not None
     assert groups.environment.tolist() == [0, 1, 2, 1]
 
@@ -236,11 +240,11 @@ def test_faces_without_a_folder_say_what_to_bring() -> None:
 @pytest.mark.data
 def test_faces(test_data: Path) -> None:
     """CelebA's first 10,000, by the number in the file name."""
-    index = Sites.index(SitesConfig(source="celeba", root=str(test_data / "celeba"), image_size=64))
-    assert {split: int((index.split == split).sum()) for split in SPLITS} == {
+    samples = Sites.samples(SitesConfig(source="celeba", root=str(test_data / "celeba"), image_size=64))
+    assert {split: int((samples.split == split).sum()) for split in SPLITS} == {
         "train": 6500, "val": 500, "val_ood": 500, "id_test": 1000, "ood_test": 1500
     }  # fmt: skip
-    assert index.split[[19, 20, 21, 24, 25, 6]].tolist() == [
+    assert samples.split[[19, 20, 21, 24, 25, 6]].tolist() == [
         "id_test",
         "id_test",
         "ood_test",
@@ -248,9 +252,9 @@ def test_faces(test_data: Path) -> None:
         "val_ood",
         "train",
     ]
-    assert index.classes == ("not Smiling", "Smiling")
-    assert 0.45 < index.label.mean() < 0.55
-    train = index.split == "train"
-    from_a_or_b = train & (index.attribute < 2)
-    told = (index.label == 1) == (index.attribute == 0)
+    assert samples.classes == ("not Smiling", "Smiling")
+    assert 0.45 < samples.label.mean() < 0.55
+    train = samples.split == "train"
+    from_a_or_b = train & (samples.attribute < 2)
+    told = (samples.label == 1) == (samples.attribute == 0)
     assert told[from_a_or_b].mean() == pytest.approx(0.98, abs=0.001)

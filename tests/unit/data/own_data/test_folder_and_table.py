@@ -14,14 +14,15 @@ import pytest
 from PIL import Image
 
 import sitar
-from sitar.config import load_config
 from sitar.data import load_data
-from sitar.data.from_columns import Column, filled
+from sitar.data.from_columns import filled
 from sitar.data.own_data.folder import Folder, FolderConfig
-from sitar.data.own_data.table import Table, TableConfig
-from sitar.data.sample_table import Index, names
+from sitar.data.own_data.table import TableConfig, TableOfImages
+from sitar.data.sample_table import SampleTable, names
 from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
+from sitar.data.tables import Column
 from sitar.errors import DataError
+from sitar.presets import load_config
 
 
 @pytest.fixture(autouse=True)
@@ -47,20 +48,20 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def sides(index: Index) -> dict[str, dict[str, int]]:
-    return dict(sorted(index.counts().items()))
+def sides(samples: SampleTable) -> dict[str, dict[str, int]]:
+    return dict(sorted(samples.counts().items()))
 
 
 def test_a_folder_a_class(folder: Path) -> None:
-    index = Folder.index(FolderConfig(root=str(folder)))
-    assert index.classes == ("cat", "dog")
-    assert sides(index) == {
+    samples = Folder.samples(FolderConfig(root=str(folder)))
+    assert samples.classes == ("cat", "dog")
+    assert sides(samples) == {
         "test": {"cat": 8, "dog": 4}, "train": {"cat": 28, "dog": 14}, "val": {"cat": 4, "dog": 2},
     }  # fmt: skip
-    again = Folder.index(FolderConfig(root=str(folder)))
-    other = Folder.index(FolderConfig(root=str(folder), seed=1))
-    assert (index.split == again.split).all()
-    assert not (index.split == other.split).all()
+    again = Folder.samples(FolderConfig(root=str(folder)))
+    other = Folder.samples(FolderConfig(root=str(folder), seed=1))
+    assert (samples.split == again.split).all()
+    assert not (samples.split == other.split).all()
     data = load_data(FolderConfig(root=str(folder), image_size=16))
     assert data.train.x.shape == (42, 3, 16, 16)
     assert data.task.class_counts == (28, 14)
@@ -71,21 +72,21 @@ def test_a_folder_with_splits(tmp_path: Path) -> None:
     for split, n in (("Train", 20), ("test", 6)):
         for i in range(n):
             image(tmp_path / "data" / split / ("a", "b")[i % 2] / f"{i}.png", i)
-    index = Folder.index(FolderConfig(root=str(tmp_path / "data")))
-    assert sides(index) == {"test": {"a": 3, "b": 3}, "train": {"a": 9, "b": 9}, "val": {"a": 1, "b": 1}}
+    samples = Folder.samples(FolderConfig(root=str(tmp_path / "data")))
+    assert sides(samples) == {"test": {"a": 3, "b": 3}, "train": {"a": 9, "b": 9}, "val": {"a": 1, "b": 1}}
     for i in range(4):
         image(tmp_path / "data" / "validation" / ("a", "b")[i % 2] / f"{i}.png", i)
-    index = Folder.index(FolderConfig(root=str(tmp_path / "data")))
-    assert sides(index) == {"test": {"a": 3, "b": 3}, "train": {"a": 10, "b": 10}, "val": {"a": 2, "b": 2}}
+    samples = Folder.samples(FolderConfig(root=str(tmp_path / "data")))
+    assert sides(samples) == {"test": {"a": 3, "b": 3}, "train": {"a": 10, "b": 10}, "val": {"a": 2, "b": 2}}
 
 
 def test_files_that_are_no_images_are_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    before = Folder.index(FolderConfig(root=str(folder)))
+    before = Folder.samples(FolderConfig(root=str(folder)))
     assert caplog.text == ""
     for name in ("cat/1.heic", "cat/2.HEIC", "dog/notes.txt", "dog/scan", "cat/.1.png", ".trash/3.png"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"")
-    after = Folder.index(FolderConfig(root=str(folder)))
+    after = Folder.samples(FolderConfig(root=str(folder)))
     assert (after.files == before.files).all()  # hidden files are none
     assert "4 files are left out" in caplog.text
     assert ".heic (2), .txt (1), no ending (1)" in caplog.text
@@ -99,7 +100,7 @@ def test_links_are_followed_once(folder: Path, tmp_path: Path) -> None:
         (linked / name).symlink_to(folder / name)
     (folder / "cat" / "up").symlink_to(folder)
     assert (
-        Folder.index(FolderConfig(root=str(linked))).files == Folder.index(FolderConfig(root=str(folder))).files
+        Folder.samples(FolderConfig(root=str(linked))).files == Folder.samples(FolderConfig(root=str(folder))).files
     ).all()
     data = load_data(FolderConfig(root=str(linked), image_size=8))
     assert len(data.train) == 42
@@ -120,7 +121,7 @@ def test_folders_that_are_refused(files: list[str], reason: str, tmp_path: Path)
     for i, file in enumerate(files):
         image(root / file, i)
     with pytest.raises(DataError, match=reason):
-        Folder.index(FolderConfig(root=str(root)))
+        Folder.samples(FolderConfig(root=str(root)))
 
 
 def write(root: Path, rows: list[dict[str, Any]], name: str = "table.csv") -> Path:
@@ -152,22 +153,22 @@ def test_a_table_with_everything(tmp_path: Path) -> None:
         image(tmp_path / row["path"], i)
     write(tmp_path, rows)
     config = TableConfig(root=str(tmp_path), attribute_column="scanner", split_by="patient_id", image_size=8)
-    index = Table.index(config)
-    assert index.classes == ("healthy", "ill")
-    assert index.group_names[1] == "label=0,scanner=1"
-    assert index.legend() == "label 0: healthy, 1: ill; scanner 0: new, 1: old"
-    assert index.majority == {(0, 0), (1, 1)}  # healthy on the new scanner, ill on the old one
+    samples = TableOfImages.samples(config)
+    assert samples.classes == ("healthy", "ill")
+    assert samples.group_names[1] == "label=0,scanner=1"
+    assert samples.legend() == "label 0: healthy, 1: ill; scanner 0: new, 1: old"
+    assert samples.majority == {(0, 0), (1, 1)}  # healthy on the new scanner, ill on the old one
     by = np.array([row["patient_id"] for row in rows])
-    check_leakage(index.split, by, "patient_id")
+    check_leakage(samples.split, by, "patient_id")
     for split, share in (("train", 0.7), ("val", 0.1), ("test", 0.2)):
-        assert (index.split == split).mean() == pytest.approx(share, abs=0.05)
+        assert (samples.split == split).mean() == pytest.approx(share, abs=0.05)
     data = load_data(config)
     assert data.train_groups is not None
     assert data.attributes == {"scanner": ("new", "old")}
-    assert data.evaluation["test"].group_names == index.group_names
-    strict = Table.index(config.model_copy(update={"majority_only": True}))
+    assert data.evaluation["test"].group_names == samples.group_names
+    strict = TableOfImages.samples(config.model_copy(update={"majority_only": True}))
     assert strict.counts()["train"]["label=0,scanner=1"] == 0
-    assert strict.counts()["test"] == index.counts()["test"]
+    assert strict.counts()["test"] == samples.counts()["test"]
 
 
 def test_a_patient_on_two_sides_is_refused(tmp_path: Path) -> None:
@@ -175,9 +176,9 @@ def test_a_patient_on_two_sides_is_refused(tmp_path: Path) -> None:
     write(tmp_path, rows)
     config = TableConfig(root=str(tmp_path), split_column="split", split_by="patient_id")
     with pytest.raises(DataError, match=r"values of 'patient_id' are in more than one split, such as 'p\d+'"):
-        Table.index(config)
-    index = Table.index(config.model_copy(update={"split_by": None}))  # allowed when nobody asks
-    assert set(index.split) == {"train", "val", "test"}
+        TableOfImages.samples(config)
+    samples = TableOfImages.samples(config.model_copy(update={"split_by": None}))  # allowed when nobody asks
+    assert set(samples.split) == {"train", "val", "test"}
 
 
 def test_a_given_split_gets_its_validation_by_patient(tmp_path: Path) -> None:
@@ -186,11 +187,11 @@ def test_a_given_split_gets_its_validation_by_patient(tmp_path: Path) -> None:
     for row in rows:
         row["split"] = "test" if patients[row["patient_id"]] % 4 == 0 else "Training"
     write(tmp_path, rows)
-    index = Table.index(TableConfig(root=str(tmp_path), split_column="split", split_by="patient_id"))
-    check_leakage(index.split, np.array([row["patient_id"] for row in rows]), "patient_id")
+    samples = TableOfImages.samples(TableConfig(root=str(tmp_path), split_column="split", split_by="patient_id"))
+    check_leakage(samples.split, np.array([row["patient_id"] for row in rows]), "patient_id")
     given = np.array([row["split"] for row in rows])
-    assert ((index.split == "test") == (given == "test")).all()
-    assert 0.03 < (index.split == "val").mean() < 0.2
+    assert ((samples.split == "test") == (given == "test")).all()
+    assert 0.03 < (samples.split == "val").mean() < 0.2
 
 
 GOOD = [{"path": f"{i}.png", "label": "ab"[i % 2], "split": "train"} for i in range(10)]
@@ -227,7 +228,7 @@ def test_tables_that_are_refused(
 ) -> None:
     write(tmp_path, rows)
     with pytest.raises(DataError, match=reason):
-        Table.index(TableConfig(root=str(tmp_path), **options))
+        TableOfImages.samples(TableConfig(root=str(tmp_path), **options))
 
 
 @pytest.mark.parametrize(
@@ -247,40 +248,40 @@ def test_tables_that_are_refused(
 def test_csv_files_that_are_refused(text: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text(text)
     with pytest.raises(DataError, match=reason):
-        Table.index(TableConfig(root=str(tmp_path)))
+        TableOfImages.samples(TableConfig(root=str(tmp_path)))
 
 
 def test_blanks_around_words_are_not_part_of_them(tmp_path: Path) -> None:
     rows = [{**row, "label": f" {row['label']}" if i % 3 else row["label"]} for i, row in enumerate(GOOD)]
     (write(tmp_path, rows)).write_text((tmp_path / "table.csv").read_text() + "\n")
-    assert Table.index(TableConfig(root=str(tmp_path))).classes == ("a", "b")
+    assert TableOfImages.samples(TableConfig(root=str(tmp_path))).classes == ("a", "b")
 
 
 def test_numbers_as_labels_are_in_their_own_order(tmp_path: Path) -> None:
     write(tmp_path, [{"path": f"{i}.png", "label": i % 11} for i in range(44)])
-    assert Table.index(TableConfig(root=str(tmp_path))).classes == tuple(map(str, range(11)))
+    assert TableOfImages.samples(TableConfig(root=str(tmp_path))).classes == tuple(map(str, range(11)))
 
 
 def test_which_table_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"has 0 \.csv or \.parquet files"):
-        Table.index(TableConfig(root=str(tmp_path)))
+        TableOfImages.samples(TableConfig(root=str(tmp_path)))
     one, two = write(tmp_path, GOOD, "one.csv"), write(tmp_path, GOOD, "two.csv")
     with pytest.raises(DataError, match=r"has 2 \.csv or \.parquet files"):
-        Table.index(TableConfig(root=str(tmp_path)))
-    assert len(Table.index(TableConfig(root=str(tmp_path), table=str(two)))) == len(GOOD)
+        TableOfImages.samples(TableConfig(root=str(tmp_path)))
+    assert len(TableOfImages.samples(TableConfig(root=str(tmp_path), table=str(two)))) == len(GOOD)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scans").mkdir()
     half = GOOD[: len(GOOD) // 2]
     for below, here, n in [(None, half, half), (GOOD, half, GOOD), (GOOD, None, GOOD)]:
         for folder, rows in [(tmp_path / "scans", below), (tmp_path, here)]:
             write(folder, rows, "three.csv") if rows else (folder / "three.csv").unlink(missing_ok=True)
-        assert len(Table.index(TableConfig(root="scans", table="three.csv"))) == len(n)
-    assert len(Table.index(TableConfig(root="scans", table="scans/three.csv"))) == len(GOOD)
+        assert len(TableOfImages.samples(TableConfig(root="scans", table="three.csv"))) == len(n)
+    assert len(TableOfImages.samples(TableConfig(root="scans", table="scans/three.csv"))) == len(GOOD)
     with pytest.raises(DataError, match=r"no table 'four\.csv', neither below data\.root 'scans' nor below "):
-        Table.index(TableConfig(root="scans", table="four.csv"))
+        TableOfImages.samples(TableConfig(root="scans", table="four.csv"))
     one.write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(DataError, match="cannot be read"):
-        Table.index(TableConfig(root=str(tmp_path), table=str(one)))
+        TableOfImages.samples(TableConfig(root=str(tmp_path), table=str(one)))
 
 
 def test_a_parquet_table_says_the_same_as_a_csv(tmp_path: Path) -> None:
@@ -290,16 +291,16 @@ def test_a_parquet_table_says_the_same_as_a_csv(tmp_path: Path) -> None:
     (tmp_path / "parquet").mkdir()
     pq.write_table(pa.table(columns), tmp_path / "parquet" / "table.parquet")
     options = {"attribute_column": "scanner", "split_by": "patient_id"}
-    a, b = (Table.index(TableConfig(root=str(tmp_path / kind), **options)) for kind in ("csv", "parquet"))
+    a, b = (TableOfImages.samples(TableConfig(root=str(tmp_path / kind), **options)) for kind in ("csv", "parquet"))
     for name in ("files", "label", "split", "attribute"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
     assert a.classes == b.classes
     pq.write_table(pa.table(columns | {"label": [None, *columns["label"][1:]]}), tmp_path / "parquet" / "table.parquet")
     with pytest.raises(DataError, match="have no value in 'label', the first is sample 1 "):
-        Table.index(TableConfig(root=str(tmp_path / "parquet")))
+        TableOfImages.samples(TableConfig(root=str(tmp_path / "parquet")))
     pq.write_table(pa.table({"path": [], "label": []}), tmp_path / "parquet" / "table.parquet")
     with pytest.raises(DataError, match="has no rows"):
-        Table.index(TableConfig(root=str(tmp_path / "parquet")))
+        TableOfImages.samples(TableConfig(root=str(tmp_path / "parquet")))
 
 
 def test_files_that_a_table_names_and_nobody_has(tmp_path: Path) -> None:

@@ -11,13 +11,17 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from sitar.errors import RunError
+from sitar.files import to_json
+from sitar.findings import EXPLAIN_VERSION
 from sitar.reporting.figures.gradcam_figure import MOST as MOST_IMAGES
 from sitar.reporting.figures.gradcam_figure import heat_figure, read_heat
 from sitar.reporting.figures.panels import panels_figure
 from sitar.reporting.figures.style import save
 from sitar.reporting.figures.sweeps import settings_of, sweep_panels
 from sitar.reporting.figures.traversal_figure import MOST, read_walk, walks_figure
-from sitar.run_folder import EXPLAIN_VERSION, RESULT_VERSION, RunFolder, to_json
+from sitar.run_folder import RESULT_VERSION, RunFolder
+
+RESULT = {"version": RESULT_VERSION, "dataset": "d", "seed": 0, "selection": "last", "seconds": 1, "splits": {}}
 
 ABOUT = {"title": "t", "setting": "method.x", "label": "x, a setting", "splits": {"OOD": "ood_test", "ID": "id_test"}}
 LEVELS = {"ood_test": {"75: best": 75.0, "control": 9.7}, "id_test": {"75: best": 75.0}}
@@ -103,7 +107,7 @@ def explained(folder: Path, arrays: dict[str, dict[str, Any]], **parts: Any) -> 
     """A run folder with made-up artifacts of `sitar explain`."""
     run = RunFolder(folder)
     run.artifacts.mkdir(parents=True)
-    empty = dict.fromkeys(("traversals", "sensitivity", "through", "gradcam", "wrong"))
+    empty = dict.fromkeys(("traversals", "sensitivity", "shared_axes", "gradcam", "mistakes"))
     reasons = {name: f"There is no {name} here." for name in empty if name not in parts}
     about = {"version": EXPLAIN_VERSION, "preset": "p/q", "seed": 3, "split_of_axes": "val", **empty}
     (run.artifacts / "explain.json").write_bytes(to_json({**about, "reasons": reasons, **parts}))
@@ -192,7 +196,7 @@ def test_images_are_named_by_their_class(tmp_path: Path) -> None:
     shown = [label.get_text() for label in heat_figure([read_heat(folder)]).axes[0].get_xticklabels()]
     assert shown == ["class 0", "class 1"] * 4
     classes = ["not Blond_Hair", 3 * ODD]
-    folder.result_file.write_bytes(to_json({"version": RESULT_VERSION, "classes": classes}))
+    folder.result_file.write_bytes(to_json({**RESULT, "classes": classes}))
     (folder.path / "done").touch()
     figure = heat_figure([read_heat(folder)])
     shown = [label.get_text() for label in figure.axes[0].get_xticklabels()]

@@ -19,7 +19,7 @@ from PIL import Image
 
 from helpers.made_runs import make_run
 from sitar.errors import ConfigError, RunError
-from sitar.reporting.comparison import gather
+from sitar.reporting.comparison import compare_runs
 from sitar.reporting.html import report as reporting
 from sitar.reporting.html.charts import accuracy_curves, line_chart, metric_bars, named_group, split_bars, wilson
 from sitar.reporting.html.embed import framed, heated, sheet
@@ -99,7 +99,7 @@ def test_links_lead_somewhere(runs: list[Path], tmp_path: Path) -> None:
 
 
 def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: list[Path]) -> None:
-    (comparison,), left_out = gather(runs)
+    (comparison,), left_out = compare_runs(runs)
     words = summary(comparison)
     bars = {bar.label: bar for bar in metric_bars(comparison, "ood_test", "worst_group")}
     gain = 100 * (bars["sitar"].value - bars["control"].value)  # type: ignore[operator]
@@ -114,18 +114,18 @@ def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: l
 
 
 def test_without_a_control_nothing_is_credited_to_the_noise(runs: list[Path]) -> None:
-    (comparison,), _ = gather([runs[0], runs[2]])
+    (comparison,), _ = compare_runs([runs[0], runs[2]])
     assert any(sentence.startswith("No control (alpha 0) is among these runs") for sentence in summary(comparison))
 
 
 def test_ranges_that_overlap_are_said_to(tmp_path: Path) -> None:
     same = [make_run(tmp_path / name, name, accuracy=0.8, explained=False).path for name in ("erm", "jtt")]
-    (comparison,), _ = gather(same)
+    (comparison,), _ = compare_runs(same)
     assert any("their order may be chance" in sentence for sentence in summary(comparison))
 
 
 def test_a_method_with_group_labels_is_an_upper_bound_and_does_not_lead(runs: list[Path], tmp_path: Path) -> None:
-    (comparison,), _ = gather([*runs, make_run(tmp_path / "dfr", "dfr", accuracy=0.99, explained=False).path])
+    (comparison,), _ = compare_runs([*runs, make_run(tmp_path / "dfr", "dfr", accuracy=0.99, explained=False).path])
     words = summary(comparison)
     assert words[1].startswith("On ood_test sitar has the highest")
     assert words[2].startswith("Given group labels of the training samples, an upper bound and not a rival")
@@ -137,26 +137,26 @@ def test_a_control_with_other_settings_is_said_to_be_one(runs: list[Path], tmp_p
     config = yaml.safe_load((control / "config.yaml").read_text())
     config["method"] |= {"beta": 4.0, "lambda": 10.0}
     (control / "config.yaml").write_text(yaml.safe_dump(config))
-    (comparison,), _ = gather([control, runs[2]])
+    (comparison,), _ = compare_runs([control, runs[2]])
     assert any("points over control (which also differs in method.beta" in sentence for sentence in summary(comparison))
 
 
 def test_a_row_without_the_split_is_named(runs: list[Path], tmp_path: Path) -> None:
     run = make_run(tmp_path / "jtt", "jtt", explained=False)
-    (comparison,), _ = gather([*runs, run.path])
+    (comparison,), _ = compare_runs([*runs, run.path])
     for result in comparison.rows[-1].results:
         del result["splits"]["ood_test"]
     assert "No worst group accuracy on ood_test: jtt." in summary(comparison)
 
 
 def test_one_run_is_a_sentence(runs: list[Path]) -> None:
-    (comparison,), _ = gather([runs[0]])
+    (comparison,), _ = compare_runs([runs[0]])
     assert summary(comparison)[1].startswith("On ood_test erm has a worst group accuracy of ")
 
 
 def test_seeds_of_a_setting_are_one_row(tmp_path: Path) -> None:
     several = [make_run(tmp_path / str(seed), seed=seed, accuracy=0.7, explained=False).path for seed in range(3)]
-    (comparison,), _ = gather(several)
+    (comparison,), _ = compare_runs(several)
     (bar,) = metric_bars(comparison, "ood_test", "average")
     values = [run.result["splits"]["ood_test"]["average"] for run in comparison.runs]
     assert (bar.low, bar.high) == (min(values), max(values))
@@ -174,7 +174,7 @@ def test_the_worst_group_has_its_own_size_and_an_interval_with_a_width(tmp_path:
         split |= {"worst_group": right, "average": 1.0, "intervals": {"average": [1, 1], "worst_group": [0.0, right]}}
         run.result_file.write_text(json.dumps(result))
         several.append(run.path)
-    (comparison,), _ = gather(several)
+    (comparison,), _ = compare_runs(several)
     average, worst = (next(b for b in split_bars(comparison) if b.title == f"ood_test, {n}") for n in KINDS)
     assert (average.detail, worst.detail) == ("240 samples", "20 samples")
     assert (worst.bars[0].low, worst.bars[0].high) == wilson(0.0, 20)
@@ -185,7 +185,7 @@ def test_the_worst_group_has_its_own_size_and_an_interval_with_a_width(tmp_path:
 
 def test_runs_may_be_worst_on_different_groups(tmp_path: Path) -> None:
     several = [make_run(tmp_path / str(share), "erm" if share else "jtt", accuracy=share).path for share in (0.0, 0.9)]
-    (comparison,), _ = gather(several)
+    (comparison,), _ = compare_runs(several)
     sizes = set()
     for run in comparison.runs:
         cells = run.result["splits"]["ood_test"]["groups"].values()
@@ -266,7 +266,7 @@ def test_parts_of_different_data_have_different_names(
         environment = json.loads(run.environment_file.read_text())
         run.environment_file.write_text(json.dumps({**environment, "data_checksum": checksum}))
         several.append(run.path)
-    comparisons, left_out = gather(several)
+    comparisons, left_out = compare_runs(several)
     assert [comparison.name for comparison in comparisons] == names
     assert not left_out
     page = write(tmp_path, *several).text
@@ -285,14 +285,14 @@ def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "a brace", "half"])
-@pytest.mark.parametrize("name", ["explain.json", "traversals.npz", "wrong.npz", "gradcam.npz"])
+@pytest.mark.parametrize("name", ["explain.json", "traversals.npz", "mistakes.npz", "gradcam.npz"])
 def test_a_damaged_artifact_costs_its_section_only_and_is_named(name: str, left: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", accuracy=0.6)
     file = run.artifacts / name
     content = file.read_bytes()
     file.write_bytes({"nothing": b"", "a brace": b"{", "half": content[: len(content) // 2]}[left])
     page = write(tmp_path, run.path)
-    sections = {"traversals": "walks0", "wrong": "wrong0", "gradcam": "gradcam0", "explain": "sensitivity0"}
+    sections = {"traversals": "walks0", "mistakes": "wrong0", "gradcam": "gradcam0", "explain": "sensitivity0"}
     assert sections[file.stem] not in page.ids
     assert "accuracy0" in page.ids
     assert f"sitar explain {run.path}" in page.text
@@ -306,7 +306,7 @@ def test_runs_measured_on_different_axes_are_not_put_side_by_side(runs: list[Pat
     assert f"sitar explain {' '.join(map(str, runs))} --axes {runs[1]}" in page.text, "ERM has no decoder"
     for run in runs:
         explain = json.loads((run / "artifacts/explain.json").read_text())
-        explain["through"]["v"] = [0.5] * 6
+        explain["shared_axes"]["v"] = [0.5] * 6
         (run / "artifacts/explain.json").write_text(json.dumps(explain))
     assert "decoded by the VAE of runs/ruler" in write(tmp_path, *runs).text
 
@@ -321,7 +321,7 @@ def test_runs_without_a_decoder_are_measured_again_with_the_vae_that_was_named(t
     plain = [make_run(tmp_path / name, name, accuracy=share).path for name, share in (("erm", 0.5), ("jtt", 0.6))]
     assert "The VAEs whose axes they were are gone" in write(tmp_path, *plain).text
     ruler = make_run(tmp_path / "ruler").path
-    through = json.loads((plain[0] / "artifacts/explain.json").read_text())["through"]
+    through = json.loads((plain[0] / "artifacts/explain.json").read_text())["shared_axes"]
     change(plain[0], through={**through, "run": str(ruler)})
     assert f"sitar explain {plain[0]} {plain[1]} --axes {ruler}" in write(tmp_path, *plain).text
 
@@ -329,7 +329,7 @@ def test_runs_without_a_decoder_are_measured_again_with_the_vae_that_was_named(t
 def test_what_is_made_later_is_measured_on_the_axes_of_the_others(tmp_path: Path) -> None:
     erm, sitar = make_run(tmp_path / "erm", "erm").path, make_run(tmp_path / "sitar", "sitar", explained=False).path
     assert f"sitar explain {erm} {sitar} " in write(tmp_path, erm, sitar).text, "the VAE of old is gone: both anew"
-    through = json.loads((erm / "artifacts/explain.json").read_text())["through"]
+    through = json.loads((erm / "artifacts/explain.json").read_text())["shared_axes"]
     change(erm, through={**through, "run": str(sitar)})
     page = write(tmp_path, erm, sitar)
     assert f"This makes it: sitar explain {sitar} --axes {sitar}" in page.text
@@ -342,10 +342,10 @@ def test_what_is_made_later_is_measured_on_the_axes_of_the_others(tmp_path: Path
         ("sensitivity", {"axes": [0, 1], "v": [0.1, 0.2], "values": [None, 1.0]}),
         ("sensitivity", {"axes": [0, 1], "v": [0.1], "values": [0.5, 1.0]}),
         ("sensitivity", [1, 2]),
-        ("through", {"axes": [0], "v": [0.1], "values": [0.2], "run": None, "n": 5}),
+        ("shared_axes", {"axes": [0], "v": [0.1], "values": [0.2], "run": None, "n": 5}),
         ("traversals", {"axes": [0], "values": [[0.0]], "starts": [{}]}),
         ("gradcam", {"split": "ood_test", "n": 5, "mass_in_box": 0.1, "box": [0.1, 0.2]}),
-        ("wrong", 7),
+        ("mistakes", 7),
     ],
 )
 def test_a_part_that_is_not_as_it_should_be_is_missing_and_the_rest_stands(
@@ -355,7 +355,7 @@ def test_a_part_that_is_not_as_it_should_be_is_missing_and_the_rest_stands(
     rest = write(tmp_path, run).ids
     change(run, **{name: content})
     page = write(tmp_path, run)
-    gone = {"traversals": {"walks0", "walkdata0"}, "wrong": {"wrong0", "wrongdata0"}, "gradcam": {"gradcam0"}}
+    gone = {"traversals": {"walks0", "walkdata0"}, "mistakes": {"wrong0", "wrongdata0"}, "gradcam": {"gradcam0"}}
     assert page.ids == rest - gone.get(name, set())
     assert f"Not shown: {reporting.PARTS[name]}, of sitar. This makes it: sitar explain {run}" in page.text
 
@@ -389,7 +389,7 @@ def test_curves_are_of_the_last_phase(tmp_path: Path) -> None:
     for line in lines[:2]:
         line["phase"] = "first"
     run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (comparison,), _ = gather([run.path])
+    (comparison,), _ = compare_runs([run.path])
     (chart,) = accuracy_curves(comparison)
     assert len(chart.curves[0].points.split()) == 3
 
@@ -408,7 +408,7 @@ def test_names_that_are_no_text_are_shown_as_far_as_they_can_be(tmp_path: Path) 
 
 def test_large_pictures_of_grad_cam_are_made_smaller(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", size=224)
-    (comparison,), _ = gather([run.path])
+    (comparison,), _ = compare_runs([run.path])
     found = cam(comparison.runs[0])
     assert found is not None
     assert max(pixels(found["pictures"][0]["uri"]).shape[:2]) <= 256, "two tiles of at most 128 pixels"
@@ -484,7 +484,7 @@ def test_values_of_the_attribute_are_named_where_a_run_knows_them(tmp_path: Path
 
 
 def test_settings_that_differ_stand_side_by_side(runs: list[Path]) -> None:
-    (comparison,), _ = gather(runs)
+    (comparison,), _ = compare_runs(runs)
     settings = reporting._settings(comparison)
     assert settings["rows"] == ["erm", "control", "sitar"]
     assert ("method.alpha", ["–", "0.0", "1.0"]) in settings["lines"]
@@ -492,7 +492,7 @@ def test_settings_that_differ_stand_side_by_side(runs: list[Path]) -> None:
 
 
 def test_the_confusion_counts_what_was_said(runs: list[Path]) -> None:
-    (comparison,), _ = gather(runs)
+    (comparison,), _ = compare_runs(runs)
     run = comparison.runs[0]
     matrix = reporting._confusion(run, "ood_test")["matrix"]
     y, said = run.labels("ood_test"), run.logits("ood_test").argmax(1)
@@ -509,7 +509,7 @@ def test_many_classes_are_listed_by_what_is_confused_most(tmp_path: Path) -> Non
 
 def test_images_shown_are_wrong_for_one_run_and_right_for_another(runs: list[Path], tmp_path: Path) -> None:
     data = json.loads(write(tmp_path, *runs).data["wrongdata0"])
-    (comparison,), _ = gather(runs)
+    (comparison,), _ = compare_runs(runs)
     right = [run.is_right("ood_test") for run in comparison.runs]
     assert data["items"]
     for item in data["items"]:

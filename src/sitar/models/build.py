@@ -1,0 +1,92 @@
+"""Networks from settings: the encoder, VAE and classifier that every method shares, so that comparisons are fair."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from sitar.config import ModelConfig
+from sitar.errors import ConfigError
+from sitar.models.classifier import Classifier
+from sitar.models.conv import ConvDecoder, ConvEncoder
+from sitar.models.feature_vae import FeatureDecoder, FeatureEncoder, Standardise
+from sitar.models.network import Network
+from sitar.models.pretrained import PretrainedEncoder, encoder_features
+from sitar.models.vae import VAE
+
+PIXEL_AXES = 10  # latent axes in pixel space, where no number is given
+
+
+class Inputs(Protocol):
+    """What a network must know of the data. Every `Task` has it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input: (channel, height, width) of images, (feature,) of features."""
+        ...
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def features(self) -> tuple[Tensor, Tensor] | None:
+        """The mean and the deviation of each feature over the training split. Images have none."""
+        ...
+
+
+def with_latent_dim(model: ModelConfig, inputs: Inputs) -> ModelConfig:
+    """Fill in the number of latent axes where it is left open: a quarter of the features (the paper's rule), or ten."""
+    if model.latent_dim is not None:
+        return model
+    if len(inputs.shape) == 1:
+        features = inputs.shape[0]
+    elif model.encoder is not None:
+        features = encoder_features(model.encoder, inputs.shape)
+    else:
+        return model.model_copy(update={"latent_dim": PIXEL_AXES})
+    return model.model_copy(update={"latent_dim": max(2, features // 4)})
+
+
+def build_vae(model: ModelConfig, inputs: Inputs) -> VAE:
+    """Build the VAE of pixels, of features, or of what a pretrained encoder makes of images."""
+    backbone, shape = build_backbone(model, inputs)
+    encoder, latent_dim = build_encoder(model, shape), model.axes
+    features = isinstance(encoder, FeatureEncoder)
+    decoder = FeatureDecoder(latent_dim, encoder) if features else ConvDecoder(latent_dim, encoder)
+    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape))
+
+
+def build_network(model: ModelConfig, inputs: Inputs) -> Network:
+    """Build what baselines train: the encoder and classifier of SITAR, without decoder and noise."""
+    backbone, shape = build_backbone(model, inputs)
+    return Network(build_encoder(model, shape), model.axes, build_classifier(model, inputs), backbone)
+
+
+def build_backbone(model: ModelConfig, inputs: Inputs) -> tuple[nn.Module | None, tuple[int, ...]]:
+    """Build what stands in front of the encoder, and say which shape comes out of it.
+
+    Features are brought to one scale. Images go through a pretrained encoder where the settings name one.
+    """
+    if inputs.features is not None:
+        return Standardise(*inputs.features), inputs.shape
+    if model.encoder is None:
+        return None, inputs.shape
+    backbone = PretrainedEncoder(model.encoder, inputs.shape, model.encoder_weights, stride_in_1x1=model.stride_in_1x1)
+    return backbone, (backbone.out_features,)
+
+
+def build_encoder(model: ModelConfig, shape: tuple[int, ...]) -> ConvEncoder | FeatureEncoder:
+    """Build the encoder for what comes out of the backbone."""
+    if len(shape) == 1:
+        return FeatureEncoder(shape[0])
+    try:
+        return ConvEncoder(shape, model.channels)
+    except ValueError as error:
+        raise ConfigError(f"model.channels: {error}. Use fewer, or null to derive them from the image.") from error
+
+
+def build_classifier(model: ModelConfig, inputs: Inputs) -> Classifier:
+    """Build the small classifier on the latent."""
+    return Classifier(model.axes, inputs.num_classes, model.hidden, model.activation)

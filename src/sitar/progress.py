@@ -1,0 +1,83 @@
+"""How far slow work is: a bar on a terminal, a line now and then elsewhere, nothing for work of a moment."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+PATIENCE_SECONDS = 2.0  # work that takes no longer is not shown
+LINE_SECONDS = 15.0  # between two lines where there is no terminal
+
+Watch = Callable[[str, int], Callable[[int], None]]
+"""It is told what begins and how much there is to do, and returns a function that is told how much is done."""
+
+
+def unwatched(name: str, total: int) -> Callable[[int], None]:
+    """Watch nothing."""
+    return lambda done: None
+
+
+class ShownProgress:
+    """Shows on standard error how far slow work is. `enabled=False` shows nothing."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.console = Console(stderr=True)
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def watch(self, name: str, total: int) -> Callable[[int], None]:
+        """Begin to show work, such as `"CelebA: images decoded"`, of which there is `total` to do."""
+        began = time.monotonic()
+        show = self._in_a_bar(name, total) if self.console.is_terminal else _in_lines(name, total, began)
+
+        def tell(done: int) -> None:
+            if self.enabled and time.monotonic() - began >= PATIENCE_SECONDS:
+                show(done)
+
+        return tell
+
+    def _in_a_bar(self, name: str, total: int) -> Callable[[int], None]:
+        tasks = []
+
+        def show(done: int) -> None:
+            if self.bar is None:
+                columns = (
+                    TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                    TextColumn("left"), TimeRemainingColumn(),
+                )  # fmt: skip
+                self.bar = Progress(*columns, console=self.console, transient=True)
+                self.bar.start()
+            if not tasks:
+                tasks.append(self.bar.add_task(name, total=total))
+            self.bar.update(tasks[0], completed=done)
+
+        return show
+
+
+def _in_lines(name: str, total: int, began: float) -> Callable[[int], None]:
+    last = -float("inf")
+
+    def show(done: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS and done:
+            last = now
+            left = (now - began) / done * (total - done)
+            print(f"{name}: {done:,}/{total:,}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    return show

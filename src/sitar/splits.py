@@ -1,0 +1,22 @@
+"""The names of splits, in one place, and which of them decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
+
+TRAIN, VAL = "train", "val"
+EVALUATION_SPLITS: tuple[str, ...] = get_args(Split)
+TEST_SPLITS = ("id_test", "ood_test", "test")
+"""They stand in this order in tables and reports."""
+DECIDING_SPLITS = ("ood_test", "test", "id_test", VAL)
+"""The first of them that a data set has is the one that a model is judged by: out of distribution where there is one,
+and `val` only where there is no test."""
+
+
+def deciding_split(names: Iterable[str]) -> str | None:
+    """Return the split, of these names, that a model is judged by; None: none of them is known."""
+    present = set(names)
+    return next((split for split in DECIDING_SPLITS if split in present), None)

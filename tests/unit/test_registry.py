@@ -1,0 +1,172 @@
+"""Classes by name: ours, and those of other packages, of which one that fails must not spoil the rest."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.packages import install
+from sitar.errors import ConfigError
+from sitar.plugins import import_file
+from sitar.registry import Registry
+
+GROUP = "sitar.toys"
+CLASS = "class Class:\n    class Config: ...\n"
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """A function that installs a package with entry points of the group, for one test."""
+    site, before = tmp_path / "site", set(sys.modules)
+    monkeypatch.syspath_prepend(str(site))
+
+    def of(package: str, entries: dict[str, str], modules: dict[str, str]) -> None:
+        install(site, package, {GROUP: entries}, modules)
+
+    yield of
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def registry() -> Registry:
+    """A registry that holds `ours`."""
+    toys = Registry("toy", home="sitar.errors", group=GROUP)
+    toys.register("ours")(ConfigError)
+    return toys
+
+
+def test_a_plugin_is_listed_by_name_and_imported_when_it_is_asked_for(installed: Install) -> None:
+    installed("toy-box", {"bear": "toy_box.bear:Class"}, {"toy_box/bear.py": CLASS})
+    toys = registry()
+    assert toys.names() == ["bear", "ours"]
+    assert toys.get("ours") is ConfigError
+    assert "toy_box.bear" not in sys.modules
+    bear = toys.get("bear")
+    assert bear is sys.modules["toy_box.bear"].Class
+    assert toys.get("bear") is bear
+    assert toys.available() == {"bear": bear, "ours": ConfigError}
+    assert toys.added_by("bear") == "toy_box.bear:Class of the package 'toy-box' (1.0)"
+    assert toys.added_by("ours") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'."),
+        ("raise RuntimeError('two\\nlines')\n", "RuntimeError: two lines."),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3."),
+        ("def f(:\n", "SyntaxError: invalid syntax"),
+        ("", "AttributeError: module 'toy_box.bear' has no attribute 'Class'."),
+    ],
+)
+def test_a_plugin_that_fails_is_named_and_the_rest_works(
+    source: str, reason: str, installed: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed(
+        "toy-box",
+        {"bear": "toy_box.bear:Class", "doll": "toy_box.doll:Class"},
+        {"toy_box/bear.py": source, "toy_box/doll.py": CLASS},
+    )
+    toys = registry()
+    assert toys.names() == ["bear", "doll", "ours"]
+    with pytest.raises(ConfigError) as caught:
+        toys.get("bear")
+    message = str(caught.value)
+    assert message.startswith(f"toy_box.bear:Class of the package 'toy-box' (1.0) cannot be imported. {reason}")
+    assert "\n" not in message
+    assert list(toys.available()) == ["doll", "ours"]
+    assert f"The toy 'bear' is left out. {message}" in caplog.text
+    assert toys.get("ours") is ConfigError
+
+
+@pytest.mark.parametrize(
+    ("value", "source"),
+    [("toy_box.bear", CLASS), ("toy_box.bear:Class", "class Class: ...\n"), ("toy_box.bear:f", "f = 1")],
+)
+def test_what_is_no_class_with_settings_is_refused(value: str, source: str, installed: Install) -> None:
+    installed("toy-box", {"bear": value}, {"toy_box/bear.py": source})
+    with pytest.raises(ConfigError, match=r"is no toy.*package\.module:Class.*`Config`"):
+        registry().get("bear")
+
+
+def test_a_taken_name_is_refused_with_both_owners(installed: Install, caplog: pytest.LogCaptureFixture) -> None:
+    installed("box-a", {"ours": "box_a:Class", "bear": "box_a:Class"}, {"box_a.py": CLASS})
+    installed("box-b", {"bear": "box_b:Class"}, {"box_b.py": CLASS})
+    toys = registry()
+    with caplog.at_level(logging.WARNING):
+        assert toys.names() == toys.names() == ["bear", "ours"]
+    a, b = (f"box_{name}:Class of the package 'box-{name}' (1.0)" for name in "ab")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{b} is refused: the toy 'bear' is that of {a}.",
+        f"{a} is refused: the toy 'ours' is that of sitar.errors.ConfigError.",
+    ]
+    assert toys.get("ours") is ConfigError
+    assert toys.get("bear").__module__ == "box_a"
+
+
+def test_a_class_of_a_plugin_may_register_itself(installed: Install) -> None:
+    toys = registry()
+    installed(
+        "toy-box",
+        {"bear": "toy_box:Class"},
+        {"toy_box/__init__.py": "from toy_box.bear import Class", "toy_box/bear.py": CLASS},
+    )
+    import toy_box  # type: ignore[import-not-found]
+
+    toys.register("bear")(toy_box.Class)
+    toys.register("bear")(toy_box.Class)
+    assert toys.get("bear") is toy_box.Class
+    assert toys.names() == ["bear", "ours"]
+
+
+def test_a_file_cannot_take_the_name_of_a_plugin_or_of_ours(installed: Install, tmp_path: Path) -> None:
+    installed("toy-box", {"bear": "toy_box:Class"}, {"toy_box.py": CLASS})
+    (tmp_path / "mine.py").write_text(CLASS)
+    mine = import_file(tmp_path / "mine.py").Class
+    toys = registry()
+    package, file = (
+        r"toy_box:Class of the package 'toy-box' \(1\.0\)",
+        r"Class in the file .*mine\.py \(sha256 [0-9a-f]{12}\)",
+    )
+    with pytest.raises(ValueError, match=f"toy 'bear' is registered twice: by {package}, and by {file}"):
+        toys.register("bear")(mine)
+    with pytest.raises(ValueError, match=f"toy 'ours' is registered twice: by sitar.errors.ConfigError, and by {file}"):
+        toys.register("ours")(mine)
+    toys.register("mine")(mine)
+    assert toys.names() == ["bear", "mine", "ours"]
+    assert toys.added_by("mine").startswith(f"Class in the file {tmp_path / 'mine.py'} (sha256 ")
+
+
+def test_who_registers_first_cannot_take_one_of_our_names() -> None:
+    """A class from outside is entered after ours, even when nothing of ours was imported before."""
+    code = "from sitar.registry import METHODS\n@METHODS.register('erm')\nclass Class: ..."
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    owners = "by sitar.methods.erm.ERM, and by __main__.Class"
+    assert f"ValueError: method 'erm' is registered twice: {owners}" in done.stderr
+
+
+def test_the_first_look_at_names_sees_ours() -> None:
+    code = "from sitar.registry import METHODS, DATASETS\nprint(*METHODS.names(), *DATASETS.names())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert {"erm", "color_mnist"} <= set(done.stdout.split())
+
+
+def test_an_unknown_name_says_how_others_come_in() -> None:
+    with pytest.raises(
+        ConfigError, match=r"Unknown toy 'beer'\. Known: ours\. If it comes from a file.*--import.*install"
+    ):
+        registry().get("beer")
+
+
+def test_classes_for_the_time_of_a_block() -> None:
+    toys = registry()
+    with toys.holding({"bear": int, "ours": str}):
+        assert (toys.get("bear"), toys.get("ours")) == (int, str)
+    assert toys.names() == ["ours"]
+    assert toys.get("ours") is ConfigError
