@@ -13,7 +13,7 @@ class BadImageError(ValueError):
     """An image file that cannot be used; the message says why."""
 
 
-def to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
+def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
     """Sixteen bits are scaled by their largest possible value, floats must lie in [0, 1].
 
     Pillow gives sixteen bits as 32-bit integers sometimes, so these are sixteen bits where they fit.

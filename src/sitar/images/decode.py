@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sitar.errors import SitarError
-from sitar.images.bit_depth import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_eight_bits
 from sitar.images.dicom import is_dicom, read_dicom
 from sitar.images.files import PILLOW_FORMATS
 from sitar.images.tiff import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
@@ -133,13 +133,13 @@ def _cropped(image: Image.Image, size: tuple[int, int], crop_pct: float) -> Imag
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Eight bits a channel, three channels: alpha over black, more bits scaled as `to_uint8` says."""
+    """Eight bits a channel, three channels: alpha over black, more bits scaled as `to_eight_bits` says."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode[0] in "IF":  # sixteen and thirty-two bits, which Pillow would cut off at 255
         import numpy as np
 
-        return Image.fromarray(to_uint8(np.asarray(image))).convert("RGB")
+        return Image.fromarray(to_eight_bits(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from sitar.errors import DataError
-from sitar.images.bit_depth import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_eight_bits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,9 +41,9 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
         pixels = pixel_array(file)  # colours as RGB, however they are stored
         kind = file.PhotometricInterpretation
         if kind == "PALETTE COLOR":
-            return Image.fromarray(to_uint8(apply_color_lut(pixels, file)))
+            return Image.fromarray(to_eight_bits(apply_color_lut(pixels, file)))
         if pixels.ndim == 3:
-            return Image.fromarray(to_uint8(pixels))
+            return Image.fromarray(to_eight_bits(pixels))
         gray = _windowed(apply_modality_lut(pixels, file).astype("float64"), file)
     return Image.fromarray(255 - gray if kind == "MONOCHROME1" else gray)
 

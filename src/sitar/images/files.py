@@ -171,11 +171,8 @@ class Files:
                 continue
             if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for somebody to write into it
                 raise BadImageError("not a regular file, but a folder, a pipe, a socket or a device")
-            file = os.open(path, os.O_RDONLY)
-            try:
-                return os.read(file, status.st_size)
-            finally:
-                os.close(file)
+            with open(path, "rb", buffering=0) as file:
+                return file.read(status.st_size)
         raise FileNotFoundError(name)
 
 

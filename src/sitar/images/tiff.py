@@ -8,7 +8,7 @@ import math
 from PIL import Image, ImageOps
 
 from sitar.errors import DataError
-from sitar.images.bit_depth import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_eight_bits
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two are BigTIFF
 ORIENTATION = 0x0112  # how the camera was held
@@ -55,7 +55,7 @@ def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]
         orientation = page.tags.valueof(ORIENTATION, 1)
     height, width = (series.axes.index(axis) for axis in "YX")
     planes = np.moveaxis(values, (height, width), (-2, -1)).reshape(-1, values.shape[height], values.shape[width])
-    eight = [to_uint8(plane) for plane in planes]
+    eight = [to_eight_bits(plane) for plane in planes]
     if page.photometric == WHITE_IS_ZERO:  # which speaks of the first sample of a page
         eight = [255 - plane if i % page.samplesperpixel == 0 else plane for i, plane in enumerate(eight)]
     images = [_turned(Image.fromarray(plane), orientation) for plane in eight]

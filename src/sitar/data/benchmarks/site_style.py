@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-Row = tuple[float, float, float]
+Mix = tuple[float, float, float]  # of red, green and blue
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class SiteStyle:
     that of a JPEG file it is written to and read from.
     """
 
-    matrix: tuple[Row, Row, Row]
+    matrix: tuple[Mix, Mix, Mix]
     gamma: float
     blur: float
     quality: int
