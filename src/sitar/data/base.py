@@ -1,4 +1,4 @@
-"""The contract that every registered data set fulfils."""
+"""Every registered data set fulfils this contract."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Box = tuple[float, float, float, float]
 
 
 class Prepared(NamedTuple):
-    """Decoded images, and the samples that they belong to, in the same order."""
+    """Holds decoded images and the samples that they belong to, in the same order."""
 
     samples: SampleTable
     images: Cached

@@ -1,18 +1,19 @@
-"""Sites: every image carries the style of the place that took it, and in training the place tells the label.
+"""In `sites` every image carries the style of the site that took it, and in training the site tells the label.
 
-A stand-in for hospitals, on whose scanners and stains a model must not rely: the shortcut has no meaning, it lies in
-colour, brightness, sharpness and compression. Sites A, B and C are in training, C with a third of each class; of the
-rest of class 1 a share `rho` is from A, of class 0 from B (0.5: the site says nothing). `val` and `id_test` are like
-training; `val_ood` is from A, B and C, `ood_test` from D and E, which no other split has, both without the correlation.
-No image is in two splits.
+Sites stand for hospitals, on whose scanners and stains a model must not rely. The shortcut has no meaning: it lies in
+colour, brightness, sharpness and compression. Sites A, B and C are in training. C has a third of each class. Of the
+rest of class 1 a share `rho` is from A, and of class 0 from B, so that with 0.5 the site says nothing.
 
-`source: mnist` are the digits that ship with the package (0-4 against 5-9), in coloured ink on coloured paper;
-`source: celeba` the first 10,000 faces of CelebA, smiling or not: of the number in the file name modulo 20, 0 and 1 are
-id_test, 2 to 4 ood_test, 5 val, 6 val_ood, the others train.
+`val` and `id_test` are like training. `val_ood` is from A, B and C, and `ood_test` from D and E, which no other split
+has. In both of them the site says nothing of the label. No image is in two splits.
+
+`source: mnist` takes the digits that ship with the package (0-4 against 5-9), in coloured ink on coloured paper.
+`source: celeba` takes the first 10,000 faces of CelebA, smiling or not. The number in the file name modulo 20 says
+their split: 0 and 1 are id_test, 2 to 4 ood_test, 5 val, 6 val_ood, the others train.
 
 Groups are (label, site). Environments, for methods that are given them, are the sites, as hospitals are in WILDS.
 
-Licence and citation: those of the source (color_mnist.py, celeba.py). The idea: Koh et al., WILDS, 2021.
+Licence and citation are those of the source (color_mnist.py, celeba.py). The idea is that of Koh et al., WILDS, 2021.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ def test_the_real_lists_as_csv_files(test_data: Path, tmp_path: Path) -> None:
     write(tmp_path / "list_attr_celeba.csv", in_csv(["image_id", *lines[1]], lines[2:]))
     lines = [line.split() for line in read_text(test_data / "celeba", "list_eval_partition.txt").splitlines()]
     write(tmp_path / "list_eval_partition.csv", in_csv(["image_id", "partition"], lines))
-    config = CelebAConfig(tmp_path=str(tmp_path), majority_only=True)
+    config = CelebAConfig(root=str(tmp_path), majority_only=True)
     assert CelebA.layout_of(config) == "WILDS folder"
     assert CelebA.samples(config).counts() == CelebA.published(config)
 
