@@ -9,17 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch read it, and for the processes that tests start
+
 import torch
 
 from sitar.data import Data, EvalSplit, TrainSplit
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Parallelism is xdist's: tiny tensors are slower on many threads."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

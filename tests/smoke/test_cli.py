@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real processes, real data, exit codes and messages."""
+"""The command line as a person meets it: real data, exit codes and messages."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from helpers.cli import sitar, sitar_error
 from helpers.made_runs import make_run
 
-TINY = ["--set", "data.image_size=14", "--set", "data.train_size=400", "--set", "model.channels=[4]"]
-TINY += ["--set", "train.epochs=2", "--set", "train.batch_size=64"]
+TINY = ["--set", "data.image_size=14", "--set", "data.train_size=400", "--set", "data.eval_size=400"]
+TINY += ["--set", "model.channels=[4]", "--set", "train.epochs=2", "--set", "train.batch_size=64"]
 
 
-def sitar(*arguments: object, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "sitar", *map(str, arguments)],
-        cwd=cwd, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
+def process(*arguments: object, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    """As `sitar`, in a process of its own: for what an interpreter does at its start and end."""
+    command = [sys.executable, "-m", "sitar", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == expect, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -55,7 +54,7 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
 def test_version(tmp_path: Path) -> None:
     from sitar import __version__
 
-    assert __version__ in sitar("--version", cwd=tmp_path).stdout
+    assert __version__ in process("--version", cwd=tmp_path).stdout
 
 
 def test_presets(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_train_leaves_the_whole_run_folder(folder: Path) -> None:
 
 
 def test_train_json_and_default_folder(tmp_path: Path) -> None:
-    done = sitar("train", "color_mnist/erm", *TINY, "--json", "--quiet", cwd=tmp_path)
+    done = process("train", "color_mnist/erm", *TINY, "--json", "--quiet", cwd=tmp_path)
     result = json.loads(done.stdout)
     assert result["preset"] == "color_mnist/erm"
     assert done.stderr == ""
@@ -148,7 +147,7 @@ def test_explain(folder: Path, tmp_path: Path) -> None:
 
 
 def test_audit_of_a_preset_and_of_its_run(tmp_path: Path) -> None:
-    options = ["color_mnist", *TINY, "--set", "data.eval_size=400", "--seed", 2, "--out", "run", "--quiet"]
+    options = ["color_mnist", *TINY, "--seed", 2, "--out", "run", "--quiet"]
     done = sitar("audit", *options, cwd=tmp_path)
     assert "Audit of color_mnist/vae, seed 2" in done.stdout
     assert "AUC color" in done.stdout
@@ -298,10 +297,6 @@ def test_damaged_mnist(tmp_path: Path) -> None:
     done = sitar_error("train", "color_mnist/erm", "--set", f"data.root={own}", cwd=tmp_path)
     assert "t10k-images-idx3-ubyte.gz" in done
     assert "is damaged" in done
-
-
-def sitar_error(*arguments: object, cwd: Path) -> str:
-    return sitar(*arguments, cwd=cwd, expect=2).stderr
 
 
 def test_used_and_unwritable_folders(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from sitar.evaluation.trained_model import TrainedModel
 from sitar.functional.correlation import label_correlation
 from sitar.functional.cubature import Rule, UnitNoise, draws, grid
 from sitar.functional.expansion import Expected, exact, expand, fitted_order, local_orders
-from sitar.functional.noise import Noise, noise_rows
+from sitar.functional.noise import NOISES, WITH_ROWS
 from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.registry import unknown
 from sitar.run_folder import RunFolder
@@ -94,7 +94,7 @@ def examine_theory(
     }
 
 
-def _noise(settings: Any, folder: RunFolder, noise: str | None) -> Noise:
+def _noise(settings: Any, folder: RunFolder, noise: str | None) -> str:
     """Which noise to expand in, or why the theorem says nothing about this run."""
     if not isinstance(settings, SITARConfig):
         raise RunError(
@@ -106,15 +106,15 @@ def _noise(settings: Any, folder: RunFolder, noise: str | None) -> Noise:
             f"The run in {str(folder.path)!r} is the control (method.alpha = 0): without noise there is nothing to "
             "expand. Name a run of SITAR with noise."
         )
-    known = [name for name in get_args(Noise) if name != "swap"]
-    if noise is not None and noise not in known:
-        raise unknown("noise", noise, known)
-    if noise is None and settings.noise == "swap":
+    if noise is not None and noise not in WITH_ROWS:
+        raise unknown("noise", noise, WITH_ROWS)
+    if noise is None and (reason := NOISES[settings.noise].no_rows) is not None:
         raise RunError(
-            f"The run in {str(folder.path)!r} was trained with swap noise, and Theorem 1 asks for noise of mean 0. See "
-            "what it says of this classifier under other noise: --noise direction is the closest."
+            f"The run in {str(folder.path)!r} was trained with {settings.noise} noise, and Theorem 1 asks for noise of "
+            f"mean 0: {reason}. See what the theorem says of this classifier under other noise: "
+            f"{' or '.join(f'--noise {name}' for name in WITH_ROWS)}."
         )
-    return noise or settings.noise  # type: ignore[return-value]
+    return noise or settings.noise
 
 
 def _held_out(model: TrainedModel, samples: int) -> tuple[Tensor, Tensor]:
@@ -125,7 +125,7 @@ def _held_out(model: TrainedModel, samples: int) -> tuple[Tensor, Tensor]:
     return split.y[index], _means(model, split.x[index])
 
 
-def _rows(model: TrainedModel, noise: Noise) -> Tensor:
+def _rows(model: TrainedModel, noise: str) -> Tensor:
     """The noise's A, averaged over batches of training samples as training draws them."""
     train, size = model.data.train, model.config.train.batch_size
     index = _some(len(train), BATCHES * size)
@@ -136,7 +136,7 @@ def _rows(model: TrainedModel, noise: Noise) -> Tensor:
     for some, labels in zip(mu.split(size), y.split(size), strict=True):
         if len(some) == min(size, len(mu)):  # a shorter last batch would be noisier
             weight = None if class_weight is None else class_weight.cpu()[labels]
-            rows.append(noise_rows(noise, label_correlation(some, labels, len(model.classes), weight)))
+            rows.append(NOISES[noise].rows(label_correlation(some, labels, len(model.classes), weight)))
     return torch.stack(rows).mean(0).double()
 
 

@@ -14,7 +14,7 @@ from sitar.run_folder import RunFolder
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run of SITAR, with noise.")],
     noise: Annotated[
-        str | None, typer.Option(help="axis, direction or isotropic; default: the noise the run was trained with.")
+        str | None, typer.Option(help="A kind of noise of mean 0; default: the noise the run was trained with.")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, max=1000, help="Samples of val.")] = 128,
     import_: Import = None,

@@ -38,6 +38,6 @@ def command(
     if as_json:
         print_json(result)
         return
-    table = splits_table(f"{result['preset']}, seed {result['seed']}", result["splits"])
-    print_table(marked(table, result["needs_groups"]))
+    table = splits_table(f"{result.get('preset', preset)}, seed {result['seed']}", result["splits"])
+    print_table(marked(table, result.get("needs_groups", False)))
     typer.echo(f"Run folder: {folder.path}")

@@ -15,11 +15,12 @@ from pydicom.encaps import encapsulate
 from pydicom.uid import JPEG2000, JPEGBaseline8Bit
 
 import sitar
-from sitar.cli.demo import RUNS, _train_all
+from sitar.cli.demo import _train_all
 from sitar.images.bit_depth import BadImageError
 from sitar.images.cache import cached_images
 from sitar.images.decode import decode
 from sitar.images.files import IMAGES, PILLOW_FORMATS, Files
+from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 from sitar.training.environment import commit
 
@@ -80,10 +81,10 @@ def test_packages_of_a_relative_path_are_found(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_demo_executes_nothing_of_the_working_folder(tmp_path: Path, hostile: Path, marker: Path) -> None:
-    """Settings that are wrong end its runs at once; they say so only if the real package was started."""
-    folders = {label: RunFolder(tmp_path / "runs" / label) for label in RUNS}
+    """Settings that are wrong end a run of it at once; it says so only if the real package was started."""
+    config = {"ERM": load_config("demo/erm")}
     with pytest.raises(sitar.errors.SitarError, match="nonsense"):
-        _train_all(folders, dict.fromkeys(RUNS, 1), ["--set", "train.nonsense=1"])
+        _train_all({"ERM": RunFolder(tmp_path / "run")}, config, ["--set", "train.nonsense=1"])
     assert not marker.exists(), f"executed: {marker.read_text()}"
 
 
