@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ class ArrayConfig(SplitConfig, SeverityConfig, NamedConfig):
 class ArrayDataset(Dataset):
     """Describes a data set in one file. A subclass reads all inputs, and what is said of each sample (`read`)."""
 
-    Config: ClassVar[type[ArrayConfig]]
     setting = "file"
     licence = "yours"
 

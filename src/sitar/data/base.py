@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from sitar.config import Config
+from sitar.config import NamedConfig
 from sitar.data.published_counts import Counts
 from sitar.data.sample_table import SampleTable
 from sitar.data.types import Data
@@ -27,11 +27,11 @@ class Dataset:
     """A data set describes itself, says what is known of every sample, and loads itself into memory.
 
     A subclass registers itself in `sitar.registry.DATASETS` and is never instantiated: every method is a class method
-    that takes the settings of the run's `data` section, an object of `Config`. `Config` has a field `name` whose
-    default is the registered name. A data set that has no such thing as a method asks for keeps the method as it is.
+    that takes the settings of the run's `data` section, an object of `Config`, whose field `name` has the
+    registered name as its default. A data set that has no such thing as a method asks for keeps the method as it is.
     """
 
-    Config: ClassVar[type[Config]]
+    Config: ClassVar[type[NamedConfig]]
     title: ClassVar[str]
     layout: ClassVar[str]
     """What lies in the place that `setting` names, in words."""

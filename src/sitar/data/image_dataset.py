@@ -6,7 +6,7 @@ import logging
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -59,8 +59,6 @@ class ImageDataset(Dataset):
 
     A subclass reads the metadata (`samples`) and, where a folder alone does not say it, finds the images (`files`).
     """
-
-    Config: ClassVar[type[ImageConfig]]
 
     @classmethod
     def files(cls, config: Any) -> Files:
