@@ -95,7 +95,7 @@ def prepare(
 
 def _about(dataset: type[Dataset]) -> dict[str, Any]:
     return {
-        "files": f"data.{dataset.setting}: {dataset.layout}",
+        "files": dataset.layout if dataset.setting is None else f"data.{dataset.setting}: {dataset.layout}",
         "licence": dataset.licence,
         "citation": dataset.citation,
         "homepage": dataset.homepage,
