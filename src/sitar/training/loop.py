@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sitar.config import RunConfig
+from sitar.config import LAST, RunConfig
 from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import ConfigError, TrainingError
-from sitar.evaluation.metrics import class_balanced, group_accuracies, worst_group
-from sitar.evaluation.predict import predict_logits
-from sitar.evaluation.selection import criterion
+from sitar.evaluation.predict import predict_split
+from sitar.evaluation.selection import criterion, watched_metrics
 from sitar.methods.base import FitPhase, GradientPhase, Method
 from sitar.models.weights import to_bytes
 from sitar.run_folder import RunFolder
@@ -143,7 +142,7 @@ class Loop:
             line["learning_rate"] = rates((epoch + 1) * steps - 1)[0]
             if (epoch + 1) % config.evaluate_every == 0 or epoch + 1 == epochs:
                 line |= {name: self._accuracies(phase, name, split) for name, split in self.watched.items()}
-                if config.selection != "last" and phase.select:
+                if config.selection != LAST and phase.select:
                     best.consider(criterion(config.selection, line["val"]), epoch + 1, self.method)
             line["seconds"] = round(time.perf_counter() - began, 4)
             self.folder.append_metrics(line)
@@ -176,15 +175,7 @@ class Loop:
     def _accuracies(self, phase: GradientPhase, name: str, split: EvalSplit) -> dict[str, float | None]:
         self.method.eval()
         logits, watch = phase.logits or self.method.logits, self.shown.evaluating(name, len(split))
-        predicted = predict_logits(logits, split.x, self.device, self.method.evaluation_batch, watch).argmax(1)
-        y = split.y.cpu().numpy()
-        correct = predicted == y
-        groups = [] if split.group is None else group_accuracies(correct, split.group.numpy(), len(split.group_names))
-        return {
-            "average": float(correct.mean()),
-            "class_balanced": class_balanced(correct, y),
-            "worst_group": worst_group(groups),
-        }
+        return watched_metrics(predict_split(logits, split, self.device, self.method.evaluation_batch, watch))
 
     def _check_finite(self, loss: float) -> None:
         if not math.isfinite(loss):
