@@ -17,7 +17,8 @@ from sitar.errors import ConfigError
 from sitar.evaluation.metrics import METRICS, Metric, Predictions, split_metrics
 from sitar.evaluation.selection import check_selection, criterion, selection_metric, watched_metrics
 from sitar.registry import metrics
-from sitar.reporting.tables import HEADLINE, details_table
+from sitar.reporting.tables.splits import details_table
+from sitar.reporting.tables.table import HEADLINE
 
 EVERY = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 SELECTING = [metric for metric in METRICS.values() if metric.selects]

@@ -8,7 +8,8 @@ import typer
 from sitar.cli.output import Json, print_json, print_table
 from sitar.registry import metrics, unknown
 from sitar.reporting.comparison import group_runs, read_runs
-from sitar.reporting.tables import HEADLINE, compare_table
+from sitar.reporting.tables.runs import compare_table
+from sitar.reporting.tables.table import HEADLINE
 from sitar.splits import TEST_SPLITS
 
 

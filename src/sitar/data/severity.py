@@ -1,4 +1,4 @@
-"""How strongly shortcut and label agree in training: the paper's strict regime, and any severity by resampling."""
+"""Severity is how strongly shortcut and label agree in training: the paper's strict regime, or any by thinning out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Images decoded and resized once, in parallel, into one memory-mapped array; later runs never decode.
+"""Images are decoded and resized once, in parallel, into one memory-mapped array. Later runs never decode.
 
-A cache is a folder: images.npy (n, channels, height, width), state.npy (0 to do, 1 good, 2 bad), bad.json, and
+A cache is a folder. It holds images.npy (n, channels, height, width), state.npy (0 to do, 1 good, 2 bad), bad.json, and
 index.json, which is written last and holds a checksum, made of those of the images. A preparation that was killed, or
 that bad files have stopped, continues where it was.
 """
@@ -37,7 +37,7 @@ CLOSED = "index.json"  # the file that says that a cache is complete
 
 @dataclass(frozen=True)
 class Cached:
-    """Decoded images and which of them are good, in the order in which the files were given."""
+    """Holds decoded images and which of them are good, in the order in which the files were given."""
 
     images: NDArray[np.uint8]
     good: NDArray[np.bool_]

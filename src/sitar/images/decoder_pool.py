@@ -1,4 +1,4 @@
-"""Processes that decode images, in chunks, into an array that they share."""
+"""Several processes decode images, in chunks, into an array that they share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Process = subprocess.Popen[str]
 
 
 class Decoded(NamedTuple):
-    """What became of a chunk: where its images stand, a checksum of each, and what is wrong with the bad ones."""
+    """Says what became of a chunk: where its images stand, a checksum of each, and what is wrong with the bad ones."""
 
     places: list[int]
     checksums: list[int]

@@ -1,4 +1,4 @@
-"""Archives of a dataset from the web: mirrors in order, resumed where they stopped, verified before they are used."""
+"""Archives of a data set come from the web: from mirrors in order, resumed where they stopped, verified before use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Received = Callable[[int, int | None], None]  # is told the bytes done, and the 
 
 @dataclass(frozen=True)
 class Download:
-    """A .tar.gz archive that unpacks into the dataset's folder. Where no checksum is known, gzip's own must do."""
+    """Names a .tar.gz archive, which is unpacked in the data set's folder. Without a checksum, gzip's own must do."""
 
     file: str
     urls: tuple[str, ...]
@@ -38,7 +38,7 @@ class Download:
 
 
 class _FailedError(Exception):
-    """One mirror did not give the file; the message says why."""
+    """Says why one mirror did not give the file."""
 
 
 def fetch(

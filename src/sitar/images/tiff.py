@@ -1,4 +1,4 @@
-"""TIFF files of any number of channels, interleaved, planar or a page each (needs tifffile)."""
+"""TIFF files may have any number of channels, interleaved, planar or a page each (needs tifffile)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_tiff(data: bytes) -> bool:
 
 
 def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]:
-    """A gray image for each channel, turned upright. Of several series (a pyramid, a thumbnail) the first counts.
+    """Return a gray image for each channel, turned upright. Of several series (a pyramid, thumbnails) the first counts.
 
     Where RGB (3) or gray (1) is asked for, a page that says what its channels are is one image of all of them.
     """

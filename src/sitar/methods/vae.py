@@ -77,3 +77,6 @@ class BetaVAE(Method):
 
     def bottleneck(self) -> Bottleneck:
         return Bottleneck(self.vae, self.head)
+
+    def samples_shown(self) -> int | None:
+        return None if self.shown is None else len(self.shown)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers.made_data import N, birds_in_folder
 from sitar.cli.data import app
 from sitar.data.benchmarks.bar import BAR
 from sitar.data.benchmarks.celeba import CelebA
@@ -25,7 +26,6 @@ from sitar.data.benchmarks.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.errors import DataError
 from sitar.files import locked
 from sitar.images.download import Download, fetch, unpack
-from unit.data.benchmarks.test_layouts import N, birds_in_folder
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
