@@ -32,6 +32,7 @@ from sitar.data.types import (
 from sitar.errors import ConfigError, DataError
 from sitar.methods import FitPhase, GradientPhase, Method, Objective, data_for
 from sitar.methods.jtt import JTT
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, METHODS
 from sitar.training.loop import Loop
 from sitar.training.optimise import build_optimiser
@@ -67,7 +68,7 @@ class Cells:
     Config = CellsConfig
 
     @staticmethod
-    def load(config: CellsConfig) -> Data:
+    def load(config: CellsConfig, watch: Watch = unwatched) -> Data:
         random = torch.Generator().manual_seed(5)
 
         def samples(classes: tuple[int, ...], n: int, agreement: float) -> tuple[Tensor, Tensor, Tensor]:
