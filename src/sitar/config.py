@@ -1,4 +1,4 @@
-"""Settings: typed, frozen, complete. Unknown keys are refused."""
+"""Settings are typed, frozen and complete. Unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = "last"  # of train.selection
 
 
 class Config(BaseModel):
-    """Base of every group of settings: frozen, unknown keys refused, no NaN or infinity.
+    """Base of every group of settings. They are frozen, and unknown keys, NaN and infinity are refused.
 
     Earlier releases had settings that are gone or have another name. What they wrote must still be read, so a class
     lists such settings in `removed` and `renamed`.
@@ -47,7 +47,7 @@ def use_new_names(values: Mapping[str, Any], renamed: Mapping[str, str]) -> dict
 
 
 def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those that are gone. One that asks for what is gone as well is refused."""
+    """Return the settings without those that are gone. A value that can no longer be had is refused."""
     for key, left in removed.items():
         if key in values and values[key] != left:
             raise ValueError(f"{key} = {values[key]!r} was removed, only {left!r} is left: leave {key} out")
@@ -55,7 +55,7 @@ def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> AfterValidator:
-    """Allow the names that a table holds when the setting is read; for another, say which one may be meant."""
+    """Allow the names that a table holds when the setting is read. For another, ask which one is meant."""
 
     def check(value: str) -> str:
         known = list(names())
@@ -74,7 +74,7 @@ class NamedConfig(Config):
 
 
 class ModelConfig(Config):
-    """The networks that every method shares, so that a comparison of methods is fair."""
+    """Settings of the networks that every method shares, so that a comparison of methods is fair."""
 
     removed = {"recon_target": "detached"}
 
@@ -116,7 +116,7 @@ class ModelConfig(Config):
 
     @property
     def axes(self) -> int:
-        """Number of latent axes, where it is not left to the data."""
+        """Return the number of latent axes, where it is not left to the data."""
         assert self.latent_dim is not None
         return self.latent_dim
 
@@ -127,7 +127,7 @@ def selections() -> list[str]:
 
 
 class TrainConfig(Config):
-    """How a method is optimised, watched and stopped."""
+    """Settings that say how a method is optimised, watched and stopped."""
 
     epochs: int = Field(default=80, gt=0)
     least_steps: int = Field(default=0, ge=0, description="small data has more epochs, until there are this many steps")
@@ -172,7 +172,7 @@ class TrainConfig(Config):
 
 
 class Identity(Config):
-    """Which run of a setting this is."""
+    """What tells two runs of the same settings apart."""
 
     preset: str
     seed: int = Field(default=0, ge=0, lt=2**32)
@@ -187,7 +187,7 @@ class RunConfig(Identity):
     train: TrainConfig
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, every setting present, keys as a user writes them."""
+        """Return plain values only. Every setting is present, and keys are as a user writes them."""
         sections = {key: getattr(self, key).model_dump(mode="json", by_alias=True) for key in _SECTIONS}
         return {"preset": self.preset, "seed": self.seed, **sections}
 
@@ -196,7 +196,7 @@ _SECTIONS = ("data", "model", "method", "train")
 
 
 def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int | None = None) -> RunConfig:
-    """A complete, valid configuration from plain values; every problem is listed in one error."""
+    """Make a complete, valid configuration from plain values. Every problem is listed in one error."""
     raw = dict(raw)
     raw["preset"] = preset if preset is not None else raw.get("preset", "custom")
     raw["seed"] = seed if seed is not None else raw.get("seed", 0)
@@ -220,7 +220,7 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
 
 
 def section_config(section: str, value: Mapping[str, Any]) -> Config:
-    """The valid settings of one section alone, such as "data"; every problem is listed in one error."""
+    """Make the valid settings of one section alone, such as "data". Every problem is listed in one error."""
     cls = _section_class(section, value)
     try:
         return cls.model_validate({str(key): item for key, item in value.items()})
@@ -241,7 +241,7 @@ def _section_class(section: str, value: Mapping[str, Any]) -> type[Config]:
 
 
 def _describe(section: str, cls: type[Config], problem: Any) -> str:
-    """One line for one pydantic problem: where, what was given, what is allowed."""
+    """Write one line for one pydantic problem: where it is, what was given, what is allowed."""
     where = ".".join(str(part) for part in (section, *problem["loc"]) if part != "")
     if problem["type"] == "extra_forbidden":
         if reason := cls.refused.get(str(problem["loc"][-1])):
@@ -259,7 +259,7 @@ def _unknown_key(where: str, cls: type[Config], key: str) -> str:
 
 
 def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """A copy of `raw` with each `section.key=value` set; values are read as YAML."""
+    """Return a copy of `raw` with each `section.key=value` set. Values are read as YAML."""
     result = copy.deepcopy(dict(raw))
     for override in overrides:
         key, equals, text = override.partition("=")

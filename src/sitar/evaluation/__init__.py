@@ -1,1 +1,1 @@
-"""Predictions, group metrics and named selection criteria."""
+"""Evaluation: what a method predicts, how good that is, and which epoch is the best."""

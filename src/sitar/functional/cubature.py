@@ -1,4 +1,4 @@
-"""Expectations over noise as weighted sums over points: exact grids for few axes, balanced draws for many."""
+"""An expectation over noise is a weighted sum over points: an exact grid for few axes, balanced draws for many."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Rule(NamedTuple):
 
 
 def grid(distribution: UnitNoise, axes: int, nodes: int = 16) -> Rule:
-    """Gauss quadrature on every axis, and all combinations: nodes ** axes points, for two-valued noise 2 ** axes.
+    """Combine Gauss quadrature on every axis: nodes ** axes points, or 2 ** axes for noise of two values.
 
-    Exact for polynomials of degree 2 * nodes - 1 in each axis; for two-valued noise exact without condition.
+    The rule is exact for polynomials of degree 2 * nodes - 1 in each axis. For noise of two values it is always exact.
     """
     values, weights = (torch.from_numpy(part) for part in _one_axis(distribution, nodes))
     every = torch.cartesian_prod(*[torch.arange(len(values))] * axes).reshape(-1, axes)
@@ -35,7 +35,7 @@ def grid(distribution: UnitNoise, axes: int, nodes: int = 16) -> Rule:
 
 
 def draws(distribution: UnitNoise, axes: int, count: int = 2048) -> Rule:
-    """Quasi-random draws whose mean is exactly 0 and whose covariance is exactly I; the same at every call.
+    """Draw quasi-random points whose mean is exactly 0 and whose covariance is exactly I. Every call draws the same.
 
     Symmetric noise comes in pairs e and -e, so that all odd moments vanish. A second-order expansion then holds under
     the rule as it does under the distribution: what it leaves over is a remainder, not an error of sampling.

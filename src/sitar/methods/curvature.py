@@ -1,7 +1,8 @@
-"""A curvature penalty (Moosavi-Dezfooli et al., 2019): cross-entropy + gamma |grad(x + h d) - grad(x)|^2 by the input.
+"""The curvature penalty minimises cross-entropy + gamma |grad(x + h d) - grad(x)|^2 (Moosavi-Dezfooli et al., 2019).
 
-The control for SITAR's curvature term: it flattens the loss in the direction of its own gradient, not along suspects.
-Departures: no pretrained start and no schedule of h; see docs/methods/curvature.md.
+It is the control for SITAR's curvature term: it flattens the loss in the direction of its own gradient by the input,
+not along suspects.
+Departures: there is no pretrained start and no schedule of h; see docs/methods/curvature.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""DFR, deep feature reweighting (Kirichenko et al., 2023): the last layer again, on held-out samples balanced by group.
+"""DFR, deep feature reweighting (Kirichenko et al., 2023), refits the last layer on held-out samples balanced by group.
 
-Needs groups: an upper bound, not a rival. Departures: the held-out samples are part of the training split, so that
-every method sees the same data and validation stays for selection; see docs/methods/dfr.md.
+It needs groups: it is an upper bound, not a rival.
+Departures: the held-out samples are part of the training split, so that every method sees the same data and validation
+stays for selection; see docs/methods/dfr.md.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class DFR(LastLayerMethod):
         return torch.from_numpy(weight), torch.from_numpy(bias)
 
     def _one_against_rest(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A last layer of one logistic regression a class; two classes share one."""
+        """Fit a last layer of one logistic regression for each class. Two classes share one."""
         classes = len(self.network.last_layer.bias)
         weight, bias = np.zeros((classes, features.shape[1])), np.full(classes, NEVER)
         present = np.unique(y)
@@ -89,7 +90,7 @@ class DFR(LastLayerMethod):
 
 
 def balanced_subset(group: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """As many samples of each group as the smallest group has; groups without samples have no part."""
+    """Draw as many samples of each group as the smallest group has. Groups without samples have no part."""
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
     size = min(map(len, members))
     return np.concatenate([random.choice(m, size, replace=False) for m in members])

@@ -1,6 +1,6 @@
-"""Empirical risk minimisation: plain cross-entropy on the encoder and classifier that SITAR uses.
+"""Empirical risk minimisation trains the encoder and classifier that SITAR uses by plain cross-entropy.
 
-Departures: none. The encoder ends in the linear layer that is the posterior mean elsewhere; there is no decoder.
+Departures: none. The encoder ends in the linear layer that is the posterior mean of a VAE. There is no decoder.
 """
 
 from __future__ import annotations

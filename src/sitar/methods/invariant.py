@@ -1,4 +1,4 @@
-"""What IRM and V-REx share: a penalty on differences between environments that sets in after a while."""
+"""IRM and V-REx share a penalty on differences between environments. It sets in after some epochs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ class InvariantConfig(WeightedConfig):
 
 
 class InvariantMethod(NetworkMethod):
-    """Mean risk of the environments + weight * penalty, divided by the weight where that is above 1, as the authors of
-    both methods do to keep the size of the gradient."""
+    """Minimises the mean risk of the environments + weight * penalty.
+
+    Where the weight is above 1, the sum is divided by it, as the authors of both methods do to keep the size of the
+    gradient.
+    """
 
     needs_groups = True
     penalty_weight: Tensor
@@ -41,7 +44,7 @@ class InvariantMethod(NetworkMethod):
         self.penalty_weight.fill_(self.config.penalty if late else min(1.0, self.config.penalty))
 
     def means(self, values: Tensor, batch: GroupBatch) -> tuple[Tensor, Tensor]:
-        """Mean of each environment's samples, and which environments the batch has."""
+        """Return the mean of each environment's samples, and which environments the batch has."""
         return group_risks(values, batch.environment, self.num_environments, self.sample_weight(batch.y))
 
     def penalised(self, risk: Tensor, penalty: Tensor) -> dict[str, Tensor]:

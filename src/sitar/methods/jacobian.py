@@ -1,7 +1,7 @@
-"""A uniform Jacobian penalty (Hoffman et al., 2019): cross-entropy + lambda/2 |J|^2, J of the logits by the input.
+"""The Jacobian penalty minimises cross-entropy + lambda/2 |J|^2, J of the logits by the input (Hoffman et al., 2019).
 
-The control for SITAR's targeting: it flattens the classifier in every direction alike.
-Departures: none in the penalty; see docs/methods/jacobian.md.
+It is the control for SITAR's targeting: it flattens the classifier in every direction alike.
+Departures: there are none in the penalty; see docs/methods/jacobian.md.
 """
 
 from __future__ import annotations

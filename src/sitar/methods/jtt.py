@@ -1,6 +1,7 @@
-"""JTT, just train twice (Liu et al., 2021): what a first model gets wrong weighs more for a second one.
+"""JTT, just train twice (Liu et al., 2021), gives samples that a first model gets wrong more weight for a second one.
 
-Departures: none in the algorithm; network, optimiser and epochs are those of every method (docs/methods/jtt.md).
+Departures: there are none in the algorithm. Network, optimiser and epochs are those of every method
+(docs/methods/jtt.md).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class JTT(WeightedMethod):
         )
 
     def first_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Marks errors while training, with the weights of the moment: each epoch overwrites the marks of the last."""
+        """Mark errors while training, with the weights of the moment. Each epoch overwrites the marks of the last."""
         logits = self.first(batch.x)
         wrong = logits.detach().argmax(1) != batch.y
         self.wrong.copy_(self.wrong.scatter(0, batch.index, wrong))

@@ -1,7 +1,7 @@
-"""LfF, learning from failure (Nam et al., 2020): a biased network, and one that learns what the first fails on.
+"""LfF, learning from failure (Nam et al., 2020), trains a biased network, and one that learns what the first fails on.
 
-Departures: none known from the authors' code, which has the factor q that their formula lacks (a matter of scale);
-network, optimiser and epochs are those of every method (docs/methods/lff.md).
+Departures: none are known from the authors' code. It has a factor q that their formula lacks. The factor only rescales
+the loss; we keep it, as their code does. Network, optimiser and epochs are those of every method (docs/methods/lff.md).
 """
 
 from __future__ import annotations
@@ -73,8 +73,10 @@ class LfF(WeightedMethod):
         return {"loss": easy + hard, "biased": easy, "debiased": hard, "difficulty": difficulty.mean()}
 
     def relative(self, table: Tensor, loss: Tensor, batch: TrainBatch) -> Tensor:
-        """Update the running means of a network's losses, then read this batch's, each in units of the largest of its
-        class over the whole training split."""
+        """Update the running means of a network's losses, and return this batch's.
+
+        Each is in units of the largest one of its class over the whole training split.
+        """
         old, new = table[batch.index], loss.detach().float()
         decay = self.config.decay
         mean = torch.where(old == UNSEEN, new, decay * old + (1 - decay) * new)

@@ -119,7 +119,7 @@ class SITAR(WeightedMethod):
         yield GradientPhase("train", tuple(objectives))
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Lines 5 to 13 of Algorithm 1."""
+        """Compute lines 5 to 13 of Algorithm 1."""
         features = self.vae.backbone(batch.x)
         mu, log_var = self.vae.posterior(features)
         z = reparameterise(mu, log_var)
@@ -137,7 +137,7 @@ class SITAR(WeightedMethod):
         }
 
     def classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
-        """Lines 11 and 12."""
+        """Compute lines 11 and 12: perturb the latent, and compare what the classifier says."""
         if self.config.objective == "analytic":
             return self.expected_classification(z, y, correlation)
         perturbed = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
@@ -146,7 +146,10 @@ class SITAR(WeightedMethod):
         return {"cross_entropy": robust, "consistency": consistency(logits, perturbed_logits)}
 
     def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
-        """The same in expectation over the noise, to second order (Theorem 1); `curvature` is part of the first."""
+        """Compute the same in expectation over the noise, to second order (Theorem 1).
+
+        `curvature` is a part of `cross_entropy`.
+        """
         with torch.autocast(z.device.type, enabled=False):  # second derivatives need float32 under mixed precision too
             expansion = expand(self.classifier, z.float(), y, self.noise.rows(correlation))
         robust, change = expansion.at(self.config.alpha)
@@ -158,7 +161,7 @@ class SITAR(WeightedMethod):
         }
 
     def divergence(self, z: Tensor, mu: Tensor, log_var: Tensor) -> dict[str, Tensor]:
-        """What keeps the latent close to the prior and its axes apart: beta * KL in the paper."""
+        """Compute what keeps the latent close to the prior and its axes apart. In the paper it is beta * KL."""
         match self.config.vae:
             case "beta":
                 kl = gaussian_kl(mu, log_var)
@@ -178,7 +181,7 @@ class SITAR(WeightedMethod):
         return {"loss": loss, "discriminator": loss}
 
     def logits(self, x: Tensor) -> Tensor:
-        """f(mu): the posterior mean, no noise."""
+        """Return f(mu): the classifier reads the posterior mean, without noise."""
         mu, _ = self.vae.encode(x)
         return self.classifier(mu)
 

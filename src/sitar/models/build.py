@@ -1,4 +1,4 @@
-"""Networks from settings: the encoder, VAE and classifier that every method shares, so that comparisons are fair."""
+"""Networks are built from settings here. Every method shares encoder, VAE and classifier, so comparisons are fair."""
 
 from __future__ import annotations
 

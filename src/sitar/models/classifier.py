@@ -1,4 +1,4 @@
-"""The small classifier on the latent (f in the paper)."""
+"""A small classifier reads the latent (f in the paper)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
 class Classifier(nn.Module):
-    """One hidden layer. GELU, because with ReLU the curvature term of Theorem 1 vanishes almost everywhere."""
+    """Has one hidden layer. It is GELU: with ReLU the curvature term of Theorem 1 vanishes almost everywhere."""
 
     def __init__(self, latent_dim: int, num_classes: int, hidden: int = 128, activation: str = "gelu") -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class Classifier(nn.Module):
         )
 
     def features(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch hidden"]:
-        """What the last layer sees."""
+        """Return what the last layer sees."""
         return self.layers[:-1](z)
 
     @property

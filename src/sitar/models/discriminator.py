@@ -1,4 +1,4 @@
-"""FactorVAE's discriminator: does a latent come from the encoder, or were its axes shuffled?"""
+"""FactorVAE's discriminator tells latents of the encoder from latents whose axes were shuffled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Discriminator(nn.Module):
-    """Linear layers with leaky ReLU, two outputs."""
+    """Has linear layers with leaky ReLU, and two outputs."""
 
     def __init__(self, latent_dim: int, hidden: int = 256, layers: int = 3) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A plain classifier on the encoder that every method shares."""
+"""Baselines train a plain classifier on the encoder that every method shares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sitar.models.classifier import Classifier
 
 
 class Network(nn.Module):
-    """Backbone, encoder, the linear layer that is the posterior mean elsewhere, and the small classifier."""
+    """Chains backbone, encoder, the linear layer that is the posterior mean of a VAE, and the small classifier."""
 
     def __init__(
         self, encoder: nn.Module, latent_dim: int, classifier: Classifier, backbone: nn.Module | None = None
@@ -21,7 +21,7 @@ class Network(nn.Module):
         self.classifier = classifier
 
     def features(self, x: Tensor) -> Float[Tensor, "batch hidden"]:
-        """What the last layer sees."""
+        """Return what the last layer sees."""
         return self.classifier.features(self.mean(self.encoder(self.backbone(x))))
 
     @property

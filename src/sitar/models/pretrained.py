@@ -1,4 +1,4 @@
-"""Pretrained image encoders: networks of timm without their head, weights from the hub or a local file."""
+"""Pretrained image encoders are networks of timm without their head, with weights from the hub or a local file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HUB, RANDOM = "hub", "random"
 
 
 class PretrainedEncoder(nn.Module):
-    """Images in [0, 1] to `out_features`, normalised as the network's weights expect."""
+    """Maps images in [0, 1] to `out_features`. It normalises them as the network's weights expect."""
 
     mean: Tensor
     std: Tensor
@@ -42,13 +42,13 @@ class PretrainedEncoder(nn.Module):
 
 
 def encoder_features(name: str, shape: Sequence[int]) -> int:
-    """How many features a network of timm makes of images of a shape. The random state is not touched."""
+    """Return how many features a network of timm makes of images of a shape. The random state is not touched."""
     with torch.random.fork_rng(devices=[]):
         return _width(_create(name, from_hub=False), name, shape)
 
 
 def _width(network: nn.Module, name: str, shape: Sequence[int]) -> int:
-    """Found by trying: what networks say of themselves is not always what comes out."""
+    """Find the number of features by trying: what networks say of themselves is not always what comes out."""
     if shape[0] != 3:
         raise ConfigError(f"model.encoder needs images of three channels, and these have {shape[0]}.")
     was_training = network.training
@@ -82,7 +82,7 @@ def _create(name: str, *, from_hub: bool) -> nn.Module:
 
 
 def _load(network: nn.Module, path: Path, name: str) -> None:
-    """Weights from a file by the names of timm; a head of classes in it is left out."""
+    """Load weights from a file by the names of timm. A head of classes in it is left out."""
     try:
         given = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except (OSError, SafetensorError, RuntimeError, ValueError, EOFError) as error:
@@ -106,7 +106,7 @@ def _load(network: nn.Module, path: Path, name: str) -> None:
 
 
 def _move_stride(network: nn.Module, name: str) -> None:
-    """As the first ResNets and their Caffe and Keras weights have it: a stage halves in its first 1x1 convolution."""
+    """Let each stage halve the image in its first 1x1 convolution, as in the first ResNets and their Caffe weights."""
     stages = [getattr(network, f"layer{i}", None) for i in (2, 3, 4)]
     for stage in stages:
         block = stage[0] if isinstance(stage, nn.Sequential) else None

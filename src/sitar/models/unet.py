@@ -1,4 +1,4 @@
-"""A class-conditional U-Net from diffusers, for images of any size and number of channels, and its noise schedule."""
+"""A class-conditional U-Net and its noise schedule, from diffusers, fit images of any size and number of channels."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class ConditionalUNet(nn.Module):
 
 
 def norm_groups(channels: Sequence[int]) -> int:
-    """Groups of the group normalisation: the most, up to 32, that divide every width and hold four channels or more."""
+    """Return the most groups, up to 32, that divide every width and hold four channels or more each."""
     common = gcd(*channels)
     return max((groups for groups in range(1, 33) if common % groups == 0 and common // groups >= 4), default=1)
 
 
 def cosine_alphas_cumprod(steps: int) -> Float[Tensor, " step"]:
-    """alpha_bar of every step, falling from almost 1 to almost 0 (Nichol and Dhariwal 2021)."""
+    """Return alpha_bar of every step. It falls from almost 1 to almost 0 (Nichol and Dhariwal, 2021)."""
     try:
         from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
     except ImportError as error:

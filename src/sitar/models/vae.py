@@ -1,4 +1,4 @@
-"""A Gaussian variational autoencoder around any encoder and decoder."""
+"""A Gaussian variational autoencoder is built around any encoder and decoder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class VAE(nn.Module):
-    """Linear heads for the posterior's mean and log-variance on top of an encoder that has `out_features`.
+    """Puts linear heads for the posterior's mean and log-variance on an encoder that has `out_features`.
 
-    What is encoded and reconstructed are the `num_inputs` features that `backbone` makes of an input; by default the
-    input itself.
+    The VAE encodes and reconstructs the `num_inputs` features that `backbone` makes of an input. By default they are
+    the input itself.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class VAE(nn.Module):
         self.log_variance = nn.Linear(features, latent_dim)
 
     def encode(self, x: Tensor) -> tuple[Float[Tensor, "batch latent"], Float[Tensor, "batch latent"]]:
-        """Mean and log-variance of the posterior of an input."""
+        """Return the mean and the log-variance of the posterior of an input."""
         return self.posterior(self.backbone(x))
 
     def posterior(self, features: Tensor) -> tuple[Float[Tensor, "batch latent"], Float[Tensor, "batch latent"]]:
-        """The same of what the backbone has made of an input."""
+        """Return the same for what the backbone has made of an input."""
         hidden = self.encoder(features)
         return self.mean(hidden), self.log_variance(hidden)
 

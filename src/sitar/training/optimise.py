@@ -14,7 +14,7 @@ from sitar.config import TrainConfig
 
 
 def build_optimiser(config: TrainConfig, parameters: Sequence[nn.Parameter], device: torch.device) -> Optimizer:
-    """The optimiser of one objective. Its learning rate is a tensor on a GPU, so that a captured step can follow it."""
+    """Build the optimiser of one objective. On a GPU its rate is a tensor, which a captured step can follow."""
     on_gpu = device.type == "cuda"
     rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
     if config.optimiser == "sgd":
@@ -32,8 +32,10 @@ def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
 
 
 def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
-    """Load a saved state but keep this optimiser's own options: the run may have been started on another device, and
-    a captured step reads this one's learning-rate tensor."""
+    """Load a saved state, but keep this optimiser's own options.
+
+    The run may have been started on another device, and a captured step reads this one's learning-rate tensor.
+    """
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
     optimiser.load_state_dict(state)
     for group, own in zip(optimiser.param_groups, options, strict=True):
@@ -41,7 +43,10 @@ def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, epochs: int) -> float:
-    """The rate of a step counted from 0: a linear warm-up, then constant, or falling to 0 at the end of the phase."""
+    """Return the rate of a step, counted from 0.
+
+    After a linear warm-up it is constant, or falls to 0 at the end of the phase.
+    """
     warmup = config.warmup_epochs * steps_per_epoch
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)

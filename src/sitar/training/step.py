@@ -1,4 +1,4 @@
-"""One training step over data that lives on the device: plain eager, or the whole step captured as a CUDA graph.
+"""A training step runs over data that lives on the device, eagerly or as one captured CUDA graph.
 
 A step gathers its batch, runs every objective (loss, gradient, optimiser) and adds the loss terms to running sums.
 It reads its place in the epoch from tensors on the device, so that the captured step is one launch.
@@ -25,7 +25,7 @@ WARM_UP_STEPS = 3
 
 
 class EagerStep:
-    """The reference: what a captured step must agree with."""
+    """Runs a step in plain PyTorch. A captured step must agree with it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class EagerStep:
         self.sums: dict[str, Tensor] = {}
 
     def begin_epoch(self, order: Tensor) -> None:
-        """`order` (step, batch) says which samples each step sees."""
+        """Begin an epoch. `order` (step, batch) says which samples each step sees."""
         self.order.copy_(order)
         self.position.zero_()
         for total in self.sums.values():
@@ -87,7 +87,7 @@ class EagerStep:
 
 
 class CapturedStep(EagerStep):
-    """The same step as one CUDA graph.
+    """Runs the same step as one CUDA graph.
 
     The warm-up steps that CUDA asks for before a capture run on the real parameters; `restore` puts back all that
     they change, so that a captured run starts where an eager one does.
