@@ -21,8 +21,8 @@ from sitar.methods.base import FitPhase, GradientPhase, Method
 from sitar.models.weights import to_bytes
 from sitar.run_folder import RunFolder
 from sitar.training.checkpoint import State, save_state, snapshot, to_cpu
+from sitar.training.epoch_progress import ProgressBar
 from sitar.training.optimise import build_optimiser, learning_rate, restore_optimiser
-from sitar.training.progress import ProgressBar
 from sitar.training.seeding import INIT, NOISE, epoch_order, seed_everything
 from sitar.training.step import CapturedStep, EagerStep
 
