@@ -98,7 +98,7 @@ def train_keeping_data(
             with shown:
                 data = encoder.data(data, shown.evaluating)
         method = build_method(config, data.task)
-        loop = Loop(method, data, config, folder, place, shown)
+        loop = Loop(method, data, config, folder=folder, device=place, shown=shown)
         with folder.lock(), shown:
             state = load_state(folder) if resuming else None
             if not resuming:
