@@ -8,6 +8,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 
+from sitar.data.benchmarks.mnist_files import load_mnist
 from sitar.data.benchmarks.sites import SITES, Sites, SitesConfig, draw_digits
 
 TITLES = {
@@ -26,7 +27,7 @@ def main() -> None:
     config = SitesConfig(train_size=60, eval_size=1)
     table = Sites.samples(config)
     digits = [np.flatnonzero((table.label == label) & (table.split == "train"))[: COLUMNS // 2] for label in (0, 1)]
-    images = draw_digits(table, config)[np.concatenate(digits)]
+    images = draw_digits(table, load_mnist(), config)[np.concatenate(digits)]
     rows = {"as drawn": images} | {TITLES[name]: [style.apply(x) for x in images] for name, style in SITES.items()}
     figure, axes = plt.subplots(len(rows), COLUMNS, figsize=(COLUMNS * 0.85 + 1.1, len(rows) * 0.85))
     for line, (title, taken) in zip(axes, rows.items(), strict=True):

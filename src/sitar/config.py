@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean
@@ -51,6 +52,19 @@ def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[
         if key in values and values[key] != left:
             raise ValueError(f"{key} = {values[key]!r} was removed, only {left!r} is left: leave {key} out")
     return {key: value for key, value in values.items() if key not in removed}
+
+
+def one_of(names: Callable[[], Iterable[str]]) -> AfterValidator:
+    """Allow the names that a table holds when the setting is read; for another, say which one may be meant."""
+
+    def check(value: str) -> str:
+        known = list(names())
+        if value not in known:
+            message = f"{did_you_mean(value, known)} Allowed are {', '.join(known)}".strip()
+            raise PydanticCustomError("unknown_name", "{message}", {"message": message})
+        return value
+
+    return AfterValidator(check)
 
 
 class NamedConfig(Config):

@@ -1,4 +1,4 @@
-"""How far slow work is: a bar on a terminal, a line now and then elsewhere, nothing for work of a moment."""
+"""Slow work shows how far it is: by a bar on a terminal, by a line now and then elsewhere. Quick work shows nothing."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sitar.plugins import Plugin, find_plugins, imported_file
 
 logger = logging.getLogger(__name__)
 
-FROM_OUTSIDE = "If it comes from a file of yours, name the file with --import; if from a package, install the package."
+FROM_OUTSIDE = "If it comes from a file of yours, name the file with --import. If from a package, install the package."
 T = TypeVar("T", bound=type)
 
 
@@ -71,10 +71,7 @@ class Registry:
         if name not in self._classes and name in plugins:
             self._classes[name] = self._load(plugins[name])
         if name not in self._classes:
-            hint = (
-                "If it comes from a file of yours, name the file with --import. If from a package, install the package."
-            )
-            raise unknown(self.kind, name, self.names(), hint if self.group else "")
+            raise unknown(self.kind, name, self.names(), FROM_OUTSIDE if self.group else "")
         return self._classes[name]
 
     def available(self) -> dict[str, Any]:

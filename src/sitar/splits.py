@@ -1,4 +1,4 @@
-"""The names of splits, in one place, and which of them decides."""
+"""This is the one place that lists the names of splits, and says which of them decides."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from helpers.runs import TINY_METHOD, assert_same_tensors
 from sitar.data.types import Task, TrainBatch, TrainSplit
+from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
 from sitar.methods import Objective
 from sitar.presets import load_config, preset_names, preset_text
 from sitar.registry import METHODS
@@ -22,17 +23,18 @@ ROOT = Path(__file__).parents[2]
 NAMES = METHODS.names()
 SITAR_NOISES = [
     {"noise": noise, "noise_distribution": distribution}
-    for noise in ("axis", "direction", "isotropic")
-    for distribution in ("gaussian", "rademacher", "uniform")
+    for noise, kind in NOISES.items()
+    if kind.has_distribution
+    for distribution in get_args(Distribution)
 ]
 SITAR_VARIANTS = [
     *SITAR_NOISES,
-    {"noise": "swap"},
+    *({"noise": noise} for noise, kind in NOISES.items() if not kind.has_distribution),
     {"noise": "swap", "class_weight": "balanced"},
     {"alpha": 0.0, "lambda": 0.0},
     {"vae": "tc"},
     {"vae": "factor"},
-    *({"objective": "analytic", "noise": noise} for noise in ("axis", "direction", "isotropic")),
+    *({"objective": "analytic", "noise": noise} for noise in WITH_ROWS),
     {"objective": "analytic", "class_weight": "balanced"},
 ]
 VARIANTS = [

@@ -252,14 +252,14 @@ def check_cross_entropy(cross_entropy: Callable) -> None:
 def check_consistency(consistency: Callable) -> None:
     random = np.random.default_rng(0)
     a, b = random.normal(size=(6, 3)), random.normal(size=(6, 3))
-    clean, shaken = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
-    value = consistency(clean, shaken)
+    clean, perturbed = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
+    value = consistency(clean, perturbed)
     close(value, np.mean([np.linalg.norm(p - q) ** 2 for p, q in zip(a, b, strict=True)]))
     value.backward()
-    assert shaken.grad is not None
+    assert perturbed.grad is not None
     assert clean.grad is not None
     close(clean.grad, 2 * (a - b) / 6)
-    close(shaken.grad, -2 * (a - b) / 6)
+    close(perturbed.grad, -2 * (a - b) / 6)
 
 
 def sitar_method(**settings: float) -> SITAR:
@@ -283,12 +283,12 @@ def check_sitar_loss(loss: Callable[[SITAR, TrainBatch], dict[str, Tensor]]) -> 
         mu, log_var = method.vae.encode(x)
         z = mu + (log_var / 2).exp() * epsilon
         v = listing(mu.double().numpy(), y.numpy())
-        shaken = z + 0.5 * torch.tensor(v, dtype=torch.float32) * e
-        x_hat, clean_logits, shaken_logits = method.vae.decode(z), method.classifier(z), method.classifier(shaken)
+        perturbed = z + 0.5 * torch.tensor(v, dtype=torch.float32) * e
+        x_hat, clean_logits, perturbed_logits = method.vae.decode(z), method.classifier(z), method.classifier(perturbed)
     kl = kl_divergence(Normal(mu, (log_var / 2).exp()), Normal(0.0, 1.0)).sum(1).mean().item()
     error = ((x - x_hat) ** 2).sum((1, 2, 3)).mean().item()
-    robust = log_loss(y.numpy(), special.softmax(shaken_logits.double().numpy(), 1))
-    change = ((clean_logits - shaken_logits) ** 2).sum(1).mean().item()
+    robust = log_loss(y.numpy(), special.softmax(perturbed_logits.double().numpy(), 1))
+    change = ((clean_logits - perturbed_logits) ** 2).sum(1).mean().item()
     assert v.max() > 0.3
     close(terms["shortcut_score"], v)
     close(terms["consistency"], change, rtol=1e-4)

@@ -293,6 +293,7 @@ def test_settings_of_an_earlier_release_are_read():
         ("method", "beta_anneal_epochs", 20, 10),
         ("method", "discriminator_hidden", 256, 1000),
         ("method", "discriminator_layers", 3, 6),
+        ("method", "discriminator_rate", 1e-4, 1e-3),
     ],
 )
 def test_a_setting_that_was_removed(section, key, left, gone):

@@ -8,7 +8,7 @@ import typer
 from sitar.cli.output import Json, print_json, print_table
 from sitar.registry import unknown
 from sitar.reporting.comparison import group_runs, read_runs
-from sitar.reporting.tables import compare_table
+from sitar.reporting.tables.runs import compare_table
 from sitar.splits import TEST_SPLITS
 
 METRICS = ["average", "worst_group", "adjusted_average", "class_balanced", "calibration_error", "auroc", "auprc", "f1"]

@@ -4,14 +4,16 @@ from typing import Annotated
 
 import typer
 
+from sitar.cli.imports import Import
 from sitar.cli.output import Json, print_json, print_table
 from sitar.presets import load_config, preset_about, preset_names
 from sitar.presets.show import show_preset
-from sitar.reporting.tables import Table
+from sitar.reporting.tables.table import Table
 
 
 def command(
     show: Annotated[str | None, typer.Option(help="Print one preset: every setting and its source.")] = None,
+    import_: Import = None,
     as_json: Json = False,
 ) -> None:
     """List the presets, or show one with the source of each value."""

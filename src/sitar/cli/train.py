@@ -23,7 +23,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Train, evaluate and leave a run folder."""
-    from sitar.reporting.tables import marked, splits_table
+    from sitar.reporting.tables.splits import splits_table
+    from sitar.reporting.tables.table import marked
     from sitar.training.run import train
 
     try:
@@ -38,6 +39,6 @@ def command(
     if as_json:
         print_json(result)
         return
-    table = splits_table(f"{result['preset']}, seed {result['seed']}", result["splits"])
-    print_table(marked(table, result["needs_groups"]))
+    table = splits_table(f"{result.get('preset', preset)}, seed {result['seed']}", result["splits"])
+    print_table(marked(table, result.get("needs_groups", False)))
     typer.echo(f"Run folder: {folder.path}")

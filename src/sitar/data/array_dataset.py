@@ -1,10 +1,10 @@
-"""Your own arrays, features or images, all samples in one file: what such datasets share."""
+"""Data sets whose samples, features or images, all lie in one file of yours share what stands here."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,19 +25,20 @@ MOST_CHANNELS = 4  # of an axis that is taken for channels without being asked
 
 
 class ArrayConfig(SplitConfig, SeverityConfig, NamedConfig):
+    """Says where the file lies."""
+
     file: str | None = Field(default=None, description="the file with all samples")
 
 
 class ArrayDataset(Dataset):
-    """A dataset in one file: a subclass reads the inputs of all samples and what is said of each."""
+    """Describes a data set in one file. A subclass reads all inputs, and what is said of each sample (`read`)."""
 
-    Config: ClassVar[type[ArrayConfig]]
     setting = "file"
     licence = "yours"
 
     @classmethod
     def read(cls, path: Path, config: Any) -> tuple[NDArray[Any], SampleColumns]:
-        """Inputs, features (n, d) as float32 or images (n, channel, height, width), and their labels."""
+        """Read inputs, features (n, d) as float32 or images (n, channel, height, width), and what is said of them."""
         raise NotImplementedError
 
     @classmethod
@@ -72,7 +73,7 @@ class ArrayDataset(Dataset):
 
 
 def as_features(x: NDArray[Any], name: str) -> NDArray[np.float32]:
-    """Features (n, d) as float32; NaN and infinity are counted and refused."""
+    """Return features (n, d) as float32. NaN and infinity are counted and refused."""
     if x.dtype.kind not in "fiub":
         raise DataError(f"{name!r} holds {x.dtype}: features are numbers.")
     with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and found below
@@ -86,8 +87,10 @@ def as_features(x: NDArray[Any], name: str) -> NDArray[np.float32]:
 
 
 def as_images(x: NDArray[Any], name: str, channels: Literal["first", "last"] | None) -> NDArray[Any]:
-    """Images (n, channel, height, width), uint8 or float32 in [0, 1], from these or (n, height, width, channel) or
-    (n, height, width)."""
+    """Return images (n, channel, height, width), as uint8 or as float32 in [0, 1].
+
+    Given are such images, or (n, height, width, channel), or (n, height, width).
+    """
     if x.dtype.kind == "f":
         low, high = float(x.min(initial=0)), float(x.max(initial=0))  # NaN wherever one is
         if not (low >= 0 and high <= 1):
@@ -104,7 +107,7 @@ def as_images(x: NDArray[Any], name: str, channels: Literal["first", "last"] | N
 
 
 def _channels(x: NDArray[Any], name: str, channels: Literal["first", "last"] | None) -> Literal["first", "last"]:
-    """Which axis holds the channels: as the setting says, else the only one of the two that is short."""
+    """Say which axis holds the channels: as the setting says, else the only one of the two that is short."""
     if channels is not None:
         return channels
     first, last = x.shape[1] <= MOST_CHANNELS, x.shape[3] <= MOST_CHANNELS

@@ -1,10 +1,10 @@
-"""The contract that every registered data set fulfils."""
+"""Every registered data set fulfils this contract."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from sitar.config import Config
+from sitar.config import NamedConfig
 from sitar.data.published_counts import Counts
 from sitar.data.sample_table import SampleTable
 from sitar.data.types import Data
@@ -17,7 +17,7 @@ Box = tuple[float, float, float, float]
 
 
 class Prepared(NamedTuple):
-    """Decoded images, and the samples that they belong to, in the same order."""
+    """Holds decoded images and the samples that they belong to, in the same order."""
 
     samples: SampleTable
     images: Cached
@@ -27,16 +27,16 @@ class Dataset:
     """A data set describes itself, says what is known of every sample, and loads itself into memory.
 
     A subclass registers itself in `sitar.registry.DATASETS` and is never instantiated: every method is a class method
-    that takes the settings of the run's `data` section, an object of `Config`. `Config` has a field `name` whose
-    default is the registered name. A data set that has no such thing as a method asks for keeps the method as it is.
+    that takes the settings of the run's `data` section, an object of `Config`, whose field `name` has the
+    registered name as its default. A data set that has no such thing as a method asks for keeps the method as it is.
     """
 
-    Config: ClassVar[type[Config]]
+    Config: ClassVar[type[NamedConfig]]
     title: ClassVar[str]
     layout: ClassVar[str]
     """What lies in the place that `setting` names, in words."""
-    setting: ClassVar[str] = "root"
-    """The setting that says where the files lie."""
+    setting: ClassVar[str | None] = "root"
+    """The setting that says where the files lie; None: there never are any, as the samples are drawn."""
     needs_files: ClassVar[bool] = True
     """False: with its default settings the data set needs no file of the user."""
 

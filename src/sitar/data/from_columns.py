@@ -1,4 +1,4 @@
-"""From what users say of their samples, in words, to a sample table: classes, splits and groups, or what is wrong."""
+"""What users say of their samples, in words, becomes a sample table: classes, splits and groups."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class ColumnsConfig(Config):
 
     @property
     def named(self) -> list[str]:
-        """Every column that is asked for."""
+        """Return every column that is asked for."""
         columns = (self.label_column, self.split_column, self.attribute_column, self.split_by)
         return [column for column in columns if column is not None]
 
 
 @dataclass(frozen=True)
 class SampleColumns:
-    """The columns that say what samples are. Only the label is needed."""
+    """Holds the columns that say what samples are. Only the label is needed."""
 
     label: Column
     split: Column | None = None

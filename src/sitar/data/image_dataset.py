@@ -1,4 +1,4 @@
-"""What data sets of image files share: their settings, and the way from a sample table to data in memory."""
+"""Data sets of image files share their settings, and the way from a sample table to data in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -55,12 +55,10 @@ class ShortcutConfig(ImageConfig, SeverityConfig):
 
 
 class ImageDataset(Dataset):
-    """A data set of image files, which are decoded once, into the cache.
+    """Describes a data set of image files, which are decoded once, into the cache.
 
     A subclass reads the metadata (`samples`) and, where a folder alone does not say it, finds the images (`files`).
     """
-
-    Config: ClassVar[type[ImageConfig]]
 
     @classmethod
     def files(cls, config: Any) -> Files:
@@ -160,7 +158,7 @@ def decode_samples(table: SampleTable, files: Files, config: Any, tell: Callable
 
 
 def _in_megabytes(watch: Watch, name: str) -> Callable[[int, int | None], None]:
-    """Return what is told how many bytes are done, of how many where the host says it."""
+    """Return a function that is told the bytes done and, where the host says it, the bytes in all."""
     tell: Callable[[int], None] | None = None
 
     def received(done: int, total: int | None) -> None:

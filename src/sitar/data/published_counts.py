@@ -1,4 +1,4 @@
-"""The counts of a data set beside those that are published, where there are any."""
+"""The counts of a data set are compared with those that are published, where there are any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AND = " + "  # between splits that are published as one
 
 @dataclass(frozen=True)
 class CountComparison:
-    """The samples of each group and in total, by split; a split that only `published` has is empty in `counts`."""
+    """Counts samples of each group and in total, by split. A split that only `published` has is empty in `counts`."""
 
     counts: Counts
     published: Counts | None

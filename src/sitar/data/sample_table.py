@@ -1,4 +1,4 @@
-"""What is known of every sample before one is read: its file, label, split and, where there is one, its attribute."""
+"""A table says of every sample, before one is read, its file, label, split and, where there is one, its attribute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cell = tuple[int, int]  # label, attribute
 
 @dataclass(frozen=True)
 class SampleTable:
-    """A table with a row for each sample, and what its numbers stand for.
+    """Holds a row for each sample, and what its numbers stand for.
 
     `files` is the file of each sample, or its place where all samples lie in one array. `majority` are the (label,
     attribute) cells that follow the shortcut. `pools` are evaluation splits that hold the samples of several others.
@@ -49,12 +49,12 @@ class SampleTable:
 
     @property
     def group(self) -> NDArray[np.int64] | None:
-        """The group of every sample: the number of its (label, attribute) cell."""
+        """Return the group of every sample: the number of its (label, attribute) cell."""
         return None if self.attribute is None else self.label * len(self.attribute_values) + self.attribute
 
     @property
     def group_names(self) -> tuple[str, ...]:
-        """The name of every group, such as `label=0,place=1`."""
+        """Return the name of every group, such as `label=0,place=1`."""
         if self.attribute is None:
             return ()
         cells = [(label, value) for label in range(len(self.classes)) for value in range(len(self.attribute_values))]
@@ -78,7 +78,7 @@ class SampleTable:
 
     @property
     def environment(self) -> NDArray[np.int64] | None:
-        """The environment of every sample, which IRM and V-REx compare.
+        """Return the environment of every sample, which IRM and V-REx compare.
 
         Samples that follow the shortcut are one environment and the others a second one. Where nothing says which
         samples follow it, environments are the values of the attribute, such as hospitals.

@@ -1,4 +1,4 @@
-"""How strongly shortcut and label agree in training: the paper's strict regime, and any severity by resampling."""
+"""Severity is how strongly shortcut and label agree in training: the paper's strict regime, or any by thinning out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_severity(table: SampleTable, config: SeverityConfig) -> SampleTable:
     if config.majority_only:
         return _log_kept(table, majority_only(table), "data.majority_only")
     if config.rho is not None:
-        return _log_kept(table, resample(table, config.rho, config.seed), f"data.rho = {config.rho:g}")
+        return _log_kept(table, thin_out(table, config.rho, config.seed), f"data.rho = {config.rho:g}")
     return table
 
 
@@ -49,7 +49,7 @@ def majority_only(table: SampleTable) -> SampleTable:
     return table.take(table.in_majority() | ~np.isin(table.split, SHORTCUT_SPLITS))
 
 
-def resample(table: SampleTable, rho: float, seed: int = 0) -> SampleTable:
+def thin_out(table: SampleTable, rho: float, seed: int = 0) -> SampleTable:
     """Leave out samples of training and validation at random, until a share `rho` of them follows the shortcut.
 
     Whichever side there is too much of is thinned out, class by class, so that both classes have the same severity.

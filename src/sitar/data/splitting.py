@@ -1,4 +1,4 @@
-"""Splits of data that comes without them, and the words that data with them uses."""
+"""Data that comes without splits is given some. Data that has splits may name them in other words than ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_CLASSES = 1000
 
 
 class SplitConfig(Config):
-    """Of data that may come without splits."""
+    """Says how a split is made, for data that may come without one."""
 
     val_share: float = Field(default=0.1, ge=0, lt=1, description="for validation, where there is no such split")
     test_share: float = Field(default=0.2, ge=0, lt=1, description="for the test, where there are no splits")
@@ -43,7 +43,7 @@ class SplitConfig(Config):
 
 
 def split_words(words: Sequence[str], where: str) -> NDArray[np.str_]:
-    """The splits that words name; an error that counts the words that name none."""
+    """Return the splits that words name. An error counts the words that name none."""
     known = [WORDS.get(word.strip().lower()) for word in words]
     if strange := sorted({word for word, split in zip(words, known, strict=True) if split is None}):
         raise DataError(
@@ -55,10 +55,10 @@ def split_words(words: Sequence[str], where: str) -> NDArray[np.str_]:
 def random_split(
     label: NDArray[np.int64], by: NDArray[np.str_] | None, val: float, test: float, seed: int
 ) -> NDArray[np.str_]:
-    """A random split, the same shares of every class; with `by`, all samples of one value on one side.
+    """Split at random, with the same shares of every class; with `by`, all samples of one value are on one side.
 
-    With `by`, whole values (a patient, a site) are dealt out, largest first, to the split that lacks most, so the
-    shares hold as well as the sizes of the values allow, over all classes together.
+    With `by`, whole values (a patient, a site) are dealt out, largest first, to the split that lacks most. The shares
+    then hold as well as the sizes of the values allow, over all classes together.
     """
     random = np.random.default_rng((seed, 0))
     split = np.full(len(label), "train", dtype="<U5")
@@ -88,7 +88,7 @@ def random_split(
 def with_val(
     label: NDArray[np.int64], split: NDArray[np.str_], by: NDArray[np.str_] | None, share: float, seed: int
 ) -> NDArray[np.str_]:
-    """The given splits, with a share of the training samples as validation where none is given."""
+    """Return the given splits. Where there is no validation split, a share of the training samples becomes one."""
     if "val" in split or share == 0:
         return split
     train = np.flatnonzero(split == "train")

@@ -1,4 +1,4 @@
-"""Tables with named columns: a CSV file, a Parquet file, or the Parquet shards of a benchmark."""
+"""Tables with named columns are read from a CSV file, a Parquet file, or the Parquet shards of a benchmark."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SUFFIXES = (".csv", ".parquet")
 
 
 class Column(NamedTuple):
-    """One word for every sample, under the name that the user knows it by."""
+    """Holds one word for every sample, under the name that the user knows it by."""
 
     name: str
     words: Sequence[str]
 
 
 class TableFile(ABC):
-    """A table with named columns. `title` is what messages call it."""
+    """Reads a table with named columns. `title` is what messages call it."""
 
     title: str
     names: list[str]
@@ -90,7 +90,7 @@ def coded(column: Column, codes: Mapping[str, T], where: str) -> NDArray:
 
 
 class CsvTable(TableFile):
-    """The table in the text of a CSV file."""
+    """Reads the table in the text of a CSV file."""
 
     def __init__(self, text: str, title: str) -> None:
         self.title = title
@@ -125,7 +125,7 @@ class CsvTable(TableFile):
 
 
 class ParquetTable(TableFile):
-    """The table in a Parquet file. A column is read when it is asked for."""
+    """Reads the table in a Parquet file, a column when it is asked for."""
 
     def __init__(self, path: Path, title: str) -> None:
         self.title = title
@@ -166,7 +166,7 @@ class ParquetTable(TableFile):
 
 
 class ShardedTable(TableFile):
-    """The table in the Parquet shards of a benchmark, as Hugging Face lays them out: a row an image.
+    """Reads the table in the Parquet shards of a benchmark, as Hugging Face lays them out: a row an image.
 
     Shards are called `data/train-00000-of-00002.parquet` or `default/train/0000.parquet`. The word for their split is
     in that name.

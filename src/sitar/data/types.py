@@ -1,4 +1,4 @@
-"""What flows from data to training and evaluation.
+"""These types flow from data to training and evaluation.
 
 Group labels cannot leak: a training batch has none. A method that declares `needs_groups` receives other types,
 `GroupSplit`, `GroupBatch` and `GroupTask`, and nothing else can.
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """One step's samples: inputs as floats, labels, and each sample's place in the training split. No group."""
+    """Holds one step's samples: inputs as floats, labels, and each sample's place in the training split. No group."""
 
     x: Tensor
     y: Tensor
@@ -30,7 +30,7 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class TrainSplit:
-    """Training samples; images as uint8 (n, channel, height, width). No group."""
+    """Holds the training samples, images as uint8 (n, channel, height, width). No group."""
 
     x: Tensor
     y: Tensor
@@ -39,16 +39,16 @@ class TrainSplit:
         return len(self.y)
 
     def to(self, device: torch.device) -> Self:
-        """All of it on `device`."""
+        """Return all of it on `device`."""
         return self.labels_to(device, x=self.x.to(device))
 
     def labels_to(self, device: torch.device, x: Tensor) -> Self:
-        """With inputs `x`, wherever they are, and everything else on `device`."""
+        """Return it with the inputs `x`, wherever they are, and with everything else on `device`."""
         labels = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "x"}
         return replace(self, x=x, **{name: label.to(device) for name, label in labels.items()})
 
     def batch(self, index: Tensor) -> TrainBatch:
-        """The samples at `index`, on the device of the labels."""
+        """Return the samples at the places `index`, on the device of the labels."""
         return TrainBatch(self._inputs(index), self.y[index], index)
 
     def _inputs(self, index: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class TrainSplit:
 
 @dataclass(frozen=True)
 class GroupBatch(TrainBatch):
-    """A batch for a method that declares `needs_groups`."""
+    """Adds groups and environments, for a method that declares `needs_groups`."""
 
     group: Tensor
     environment: Tensor
@@ -69,7 +69,7 @@ class GroupBatch(TrainBatch):
 
 @dataclass(frozen=True)
 class GroupSplit(TrainSplit):
-    """Training samples with the group and the environment of each."""
+    """Adds the group and the environment of each training sample."""
 
     group: Tensor
     environment: Tensor
@@ -83,7 +83,7 @@ class GroupSplit(TrainSplit):
 
 @dataclass(frozen=True)
 class TrainGroups:
-    """The group of every training sample, and the environment it comes from, for methods that are given them.
+    """Holds the group of every training sample, and the environment it comes from, for methods that are given them.
 
     Environments are what IRM and V-REx compare: the relation between shortcut and label must differ between them.
     """
@@ -94,7 +94,7 @@ class TrainGroups:
 
 @dataclass(frozen=True)
 class EvalSplit:
-    """Samples to evaluate on, with the group of each where the dataset knows it.
+    """Holds samples to evaluate on, with the group of each where the data set knows it.
 
     `group_share` is each group's share of the *training* split, for the adjusted average.
     """
@@ -111,7 +111,7 @@ class EvalSplit:
 
 @dataclass(frozen=True)
 class Task:
-    """All that a method may know before it sees a batch."""
+    """Says all that a method may know before it sees a batch."""
 
     shape: tuple[int, ...]
     num_classes: int
@@ -122,7 +122,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTask(Task):
-    """As a Task, for a method that declares `needs_groups`: the labels themselves, to sample and to balance by."""
+    """Adds groups and environments, to sample and to balance by, for a method that declares `needs_groups`."""
 
     group: Tensor
     environment: Tensor
@@ -130,7 +130,7 @@ class GroupTask(Task):
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset in memory: training samples, evaluation splits by name, class names, a checksum of its source.
+    """Holds a data set in memory: training samples, evaluation splits by name, class names, a checksum of its source.
 
     `train_groups` lies apart from `train`, and reaches training only through `with_groups`. `attributes` has the values
     that the numbers in the names of groups stand for.
@@ -148,7 +148,7 @@ class Data:
         return self.train.task(len(self.classes))
 
     def with_groups(self) -> Data:
-        """The same data for a method that declares `needs_groups`."""
+        """Return the same data for a method that declares `needs_groups`."""
         if self.train_groups is None:
             raise DataError(
                 "This method needs the group of every training sample, and this data has none. Use a method that needs "
@@ -157,7 +157,7 @@ class Data:
         return replace(self, train=GroupSplit(self.train.x, self.train.y, **vars(self.train_groups)))
 
     def checked(self) -> Data:
-        """Itself, or an error when there is nothing to learn from."""
+        """Return itself; raise an error where there is nothing to learn from."""
         if len(self.train) == 0:
             raise DataError("The training split is empty: there is nothing to learn from. Check the data settings.")
         counts = dict(zip(self.classes, self.task.class_counts, strict=True))
@@ -173,7 +173,7 @@ class Data:
 
 
 def to_float(x: Tensor) -> Tensor:
-    """Images from uint8 to [0, 1]; anything else is only made floating point."""
+    """Scale images from uint8 to [0, 1]. Anything else is only made floating point."""
     return x.float() / 255 if x.dtype == torch.uint8 else x.float()
 
 
@@ -184,7 +184,7 @@ def in_batches(
     batch_size: int = 2048,
     watch: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
-    """`function` of inputs as a split stores them, batch by batch on `device`, without gradient.
+    """Apply `function` to inputs as a split stores them, batch by batch on `device`, without gradient.
 
     `watch` is told after each batch how many samples are done.
     """

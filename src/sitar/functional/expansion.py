@@ -1,7 +1,7 @@
 """What noise on the latent does to a classifier (Theorem 1): to second order in closed form, and exactly.
 
 Noise is alpha * e @ A, for independent e of mean 0 and variance 1: its covariance is alpha^2 A^T A. A = diag(v) is the
-paper's, a single row r shakes along one direction, A = I is isotropic.
+paper's, a single row r is noise along one direction, A = I is isotropic.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def exact(
     clean = f(z)
     cross_entropy, consistency = torch.zeros_like(clean[:, 0]), torch.zeros_like(clean[:, 0])
     points, weights = rule.points.to(z), rule.weights.to(z)
-    for some, weight in zip(points.split(CHUNK), weights.split(CHUNK), strict=True):
-        shaken = z + alpha * (some @ A).unsqueeze(1)  # (point, batch, latent)
-        logits = f(shaken.flatten(0, 1))
-        losses = sample_cross_entropy(logits, y.repeat(len(some))).unflatten(0, (len(some), -1))
-        changes = (logits.unflatten(0, (len(some), -1)) - clean).square().sum(2)
+    for chunk, weight in zip(points.split(CHUNK), weights.split(CHUNK), strict=True):
+        perturbed = z + alpha * (chunk @ A).unsqueeze(1)  # (point, batch, latent)
+        logits = f(perturbed.flatten(0, 1))
+        losses = sample_cross_entropy(logits, y.repeat(len(chunk))).unflatten(0, (len(chunk), -1))
+        changes = (logits.unflatten(0, (len(chunk), -1)) - clean).square().sum(2)
         cross_entropy += weight @ losses
         consistency += weight @ changes
     return Expected(cross_entropy, consistency)

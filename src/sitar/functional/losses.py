@@ -45,6 +45,6 @@ def weighted_mean(values: Float[Tensor, " batch"], weight: Float[Tensor, " batch
     return values.mean() if weight is None else (weight * values).sum() / weight.sum()
 
 
-def consistency(clean: Float[Tensor, "batch classes"], shaken: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
+def consistency(clean: Float[Tensor, "batch classes"], perturbed: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
     """|f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
-    return (clean - shaken).square().sum(1).mean()
+    return (clean - perturbed).square().sum(1).mean()

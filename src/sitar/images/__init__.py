@@ -1,1 +1,1 @@
-"""From files to pixels, without torch: worker processes that decode start in no time."""
+"""These modules turn files into pixels, without torch, so that processes that decode start in no time."""

@@ -1,4 +1,4 @@
-"""Values of any width as eight bits, by a rule that does not depend on the image."""
+"""Values of any width become eight bits, by a rule that does not depend on the image."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 class BadImageError(ValueError):
-    """An image file that cannot be used; the message says why."""
+    """Says why an image file cannot be used."""
 
 
-def to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Sixteen bits are scaled by their largest possible value, floats must lie in [0, 1].
+def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return values as eight bits: sixteen bits are divided by their largest possible value, floats lie in [0, 1].
 
-    Pillow gives sixteen bits as 32-bit integers sometimes, so these are sixteen bits where they fit.
+    Pillow sometimes gives sixteen bits as 32-bit integers. These count as sixteen bits where they fit.
     """
     import numpy as np
 

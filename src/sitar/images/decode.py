@@ -1,4 +1,4 @@
-"""From the bytes of an image file to uint8 pixels of one size.
+"""The bytes of an image file become uint8 pixels of one size.
 
 NumPy is imported only where Pillow cannot help: for ordinary images, processes that decode start in half the time
 without it.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sitar.errors import SitarError
-from sitar.images.bit_depth import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_eight_bits
 from sitar.images.dicom import is_dicom, read_dicom
 from sitar.images.files import PILLOW_FORMATS
 from sitar.images.tiff import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 def decode(data: bytes, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3) -> NDArray[np.uint8]:
-    """Pixels (channels, height, width) of an image file, as `decode_bytes` makes them."""
+    """Return the pixels (channels, height, width) of an image file, as `decode_bytes` makes them."""
     import numpy as np
 
     return np.frombuffer(decode_bytes(data, size, crop_pct, channels), np.uint8).reshape(channels, *size)
 
 
 def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3) -> bytes:
-    """Pixels of an image file, turned upright and resized, one channel after the other.
+    """Return the pixels of an image file, turned upright and resized, one channel after the other.
 
-    Three channels are RGB and one is gray, whatever the file has; any other number must be that of the file. Without
+    Three channels are RGB and one is gray, whatever the file has. Any other number must be that of the file. Without
     `crop_pct` the whole image is stretched to `size`. With it the aspect ratio is kept: the sides are scaled until
     they cover `size / crop_pct`, and the centre is cut out.
     """
@@ -54,7 +54,7 @@ def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = No
 
 
 def _planes(data: bytes, channels: int) -> list[Image.Image]:
-    """Images that together have the channels: one of all of them, or one each."""
+    """Return images that together have the channels: one image of all of them, or one each."""
     if is_dicom(data):
         image = read_dicom(data, MAX_PIXELS)
     elif is_tiff(data) and (channels not in (1, 3) or not _is_photo(data)):
@@ -99,7 +99,7 @@ def _is_photo(data: bytes) -> bool:
 
 
 def _is_misread(image: Any) -> bool:
-    """TIFF files that Pillow (13.0) opens and whose pixels it gets wrong, in silence or not."""
+    """Whether Pillow (13.0) opens a TIFF file and gets its pixels wrong, in silence or not."""
     tags = image.tag_v2
     is_raw, is_deep = image.info["compression"] == "raw", max(tags.get(BITS, (1,))) > 8
     if is_deep and tags.get(PHOTOMETRIC, WHITE_IS_ZERO) == WHITE_IS_ZERO:
@@ -120,7 +120,7 @@ def _stretched(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _cropped(image: Image.Image, size: tuple[int, int], crop_pct: float) -> Image.Image:
-    """The centre of the image at the scale at which it just covers `size / crop_pct`."""
+    """Cut out the centre of the image, at the scale at which it just covers `size / crop_pct`."""
     height, width = (round(side / crop_pct) for side in size)
     if image.width * height > image.height * width:
         width = image.width * height // image.height
@@ -133,13 +133,13 @@ def _cropped(image: Image.Image, size: tuple[int, int], crop_pct: float) -> Imag
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Eight bits a channel, three channels: alpha over black, more bits scaled as `to_uint8` says."""
+    """Return three channels of eight bits each. Alpha lies over black; more bits are scaled as `to_eight_bits` does."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode[0] in "IF":  # sixteen and thirty-two bits, which Pillow would cut off at 255
         import numpy as np
 
-        return Image.fromarray(to_uint8(np.asarray(image))).convert("RGB")
+        return Image.fromarray(to_eight_bits(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))

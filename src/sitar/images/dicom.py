@@ -1,4 +1,4 @@
-"""DICOM files as a viewer shows them: rescaled, windowed, eight bits (needs pydicom)."""
+"""DICOM files are read as a viewer shows them: rescaled, windowed, in eight bits (needs pydicom)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from sitar.errors import DataError
-from sitar.images.bit_depth import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_eight_bits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def is_dicom(data: bytes) -> bool:
-    """Whatever the file is called."""
+    """Whether a file is DICOM, whatever it is called."""
     return data[128:132] == b"DICM"
 
 
 def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
-    """A gray or RGB image; the first window of the file, or from its darkest to its brightest value."""
+    """Read a gray or RGB image, in the file's first window, or from its darkest to its brightest value."""
     try:
         from pydicom import dcmread
         from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
@@ -41,15 +41,15 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
         pixels = pixel_array(file)  # colours as RGB, however they are stored
         kind = file.PhotometricInterpretation
         if kind == "PALETTE COLOR":
-            return Image.fromarray(to_uint8(apply_color_lut(pixels, file)))
+            return Image.fromarray(to_eight_bits(apply_color_lut(pixels, file)))
         if pixels.ndim == 3:
-            return Image.fromarray(to_uint8(pixels))
+            return Image.fromarray(to_eight_bits(pixels))
         gray = _windowed(apply_modality_lut(pixels, file).astype("float64"), file)
     return Image.fromarray(255 - gray if kind == "MONOCHROME1" else gray)
 
 
 def _windowed(values: NDArray[np.float64], file: Any) -> NDArray[np.uint8]:
-    """Zero to 255 over the window (DICOM PS3.3, C.11.2.1.2.1)."""
+    """Scale values to 0 to 255 over the window (DICOM PS3.3, C.11.2.1.2.1)."""
     import numpy as np
 
     center, width = (_first(file.get(name)) for name in ("WindowCenter", "WindowWidth"))
@@ -63,7 +63,7 @@ def _windowed(values: NDArray[np.float64], file: Any) -> NDArray[np.uint8]:
 
 
 def _first(value: Any) -> float | None:
-    """Of an element with several values, as windows have them."""
+    """Return the first value of an element that may have several, as windows have them."""
     if value is None or value == "":
         return None
     return float(value[0] if hasattr(value, "__getitem__") and not isinstance(value, str) else value)

@@ -1,8 +1,7 @@
-"""Archives of a dataset from the web: mirrors in order, resumed where they stopped, verified before they are used."""
+"""Archives of a data set come from the web: from mirrors in order, resumed where they stopped, verified before use."""
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import http.client
@@ -15,21 +14,23 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from sitar.errors import DataError
+from sitar.files import LockedError, locked
 
 TIMEOUT = 15.0  # seconds to connect, and without a byte
 CHUNK = 1 << 20
 
-Watch = Callable[[int, int | None], None]  # bytes done, bytes in all where the host says so
+Received = Callable[[int, int | None], None]  # is told the bytes done, and the bytes in all where the host says so
 
 
 @dataclass(frozen=True)
 class Download:
-    """A .tar.gz archive that unpacks into the dataset's folder. Where no checksum is known, gzip's own must do."""
+    """Names a .tar.gz archive, which is unpacked in the data set's folder. Without a checksum, gzip's own must do."""
 
     file: str
     urls: tuple[str, ...]
@@ -37,12 +38,27 @@ class Download:
 
 
 class _FailedError(Exception):
-    """One mirror did not give the file; the message says why."""
+    """Says why one mirror did not give the file."""
 
 
-def fetch(download: Download, folder: Path, watch: Watch = lambda done, total: None, timeout: float = TIMEOUT) -> Path:
-    """The archive in `folder`, from the first mirror that gives it. A `.part` that was left there is continued."""
+def fetch(
+    download: Download, folder: Path, received: Received = lambda done, total: None, timeout: float = TIMEOUT
+) -> Path:
+    """Bring the archive into `folder`, from the first mirror that gives it. A `.part` that was left is continued."""
     target = folder / download.file
+    lock = target.with_name(f"{target.name}.lock")
+    try:
+        with locked(lock, wait=False):
+            try:
+                return _fetch(download, target, received, timeout)
+            finally:
+                with suppress(OSError):  # Windows keeps it until it is released, and removes it then
+                    lock.unlink()
+    except LockedError as error:
+        raise DataError(f"Another process is downloading {str(target)!r}. Wait for it.") from error
+
+
+def _fetch(download: Download, target: Path, received: Received, timeout: float) -> Path:
     part = target.with_name(f"{target.name}.part")
     tried = []
     if target.is_file():
@@ -54,12 +70,10 @@ def fetch(download: Download, folder: Path, watch: Watch = lambda done, total: N
     for url in download.urls:
         try:
             with part.open("ab") as file:
-                _lock(file)
-                _receive(url, file, watch, timeout)
-                file.flush()
-                _verify(part, download.sha256)
-                os.replace(part, target)
-                return target
+                _receive(url, file, received, timeout)
+            _verify(part, download.sha256)
+            os.replace(part, target)
+            return target
         except _FailedError as error:
             tried.append(f"{url}: {error}")
         except (OSError, http.client.HTTPException) as error:
@@ -71,7 +85,7 @@ def fetch(download: Download, folder: Path, watch: Watch = lambda done, total: N
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """The files of a .tar.gz below `folder`, all of them or none; nothing is written outside, links are refused."""
+    """Unpack the files of a .tar.gz below `folder`, all or none. Nothing is written outside, links are refused."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as scratch:
         try:
             with gzip.open(archive) as content, tarfile.open(archive, fileobj=content) as tar:
@@ -112,14 +126,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Non
         shutil.copyfileobj(content, file)
 
 
-def _lock(file: BinaryIO) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise DataError(f"Another process is downloading {file.name!r}. Wait for it.") from error
-
-
-def _receive(url: str, file: BinaryIO, watch: Watch, timeout: float) -> None:
+def _receive(url: str, file: BinaryIO, received: Received, timeout: float) -> None:
     """Append what is missing of `url` to `file`, or all of it anew where the host cannot continue."""
     done = file.seek(0, os.SEEK_END)
     request = urllib.request.Request(url, headers={"User-Agent": "sitar"})
@@ -132,7 +139,7 @@ def _receive(url: str, file: BinaryIO, watch: Watch, timeout: float) -> None:
             if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and done:
                 if _total(error.headers.get("Content-Range")) != done:
                     file.truncate(0)  # longer than the file: of another one
-                    _receive(url, file, watch, timeout)
+                    _receive(url, file, received, timeout)
                 return
             raise _FailedError(f"the host answers {error.code} {error.reason}") from error
     with response:
@@ -142,17 +149,17 @@ def _receive(url: str, file: BinaryIO, watch: Watch, timeout: float) -> None:
             done = 0
             length = response.headers.get("Content-Length") or ""
             total = int(length) if length.isdigit() else None
-        watch(done, total)
+        received(done, total)
         while chunk := response.read1(CHUNK):
             file.write(chunk)
             done += len(chunk)
-            watch(done, total)
+            received(done, total)
     if total is not None and done != total:
         raise _FailedError(f"the connection ended after {done:,} of {total:,} bytes")
 
 
 def _total(content_range: str | None) -> int | None:
-    """The size of the whole file, of a header such as `bytes 10-19/20`."""
+    """Return the size of the whole file, from a header such as `bytes 10-19/20`."""
     size = re.search(r"/(\d+)$", content_range or "")
     return int(size[1]) if size else None
 

@@ -1,4 +1,4 @@
-"""Finding and reading files that lie in folders, zip archives or Parquet shards, as people lay them out by hand."""
+"""Files are found and read in folders, zip archives and Parquet shards, as people lay them out by hand."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
 def is_image(name: str) -> bool:
-    """By the end of its name."""
+    """Whether a file is an image, by the end of its name."""
     return name.lower().endswith(IMAGES)
 
 
 def check_root(root: str | None, name: str, layout: str, advice: str = "") -> Path:
-    """The folder of a dataset, or an error that says what should lie in it and how to get that."""
+    """Return the folder of a data set. An error says what should lie in it and how to get that."""
     if root is None:
         raise DataError(f"{name} needs data.root, the folder with its files: {layout}. {advice}".rstrip())
     path = Path(root).expanduser()
@@ -41,12 +41,12 @@ def check_root(root: str | None, name: str, layout: str, advice: str = "") -> Pa
 
 
 def places(root: Path) -> list[Path]:
-    """The folder and the folders in it: people unpack archives with and without a folder of their own."""
+    """Return the folder and the folders in it: people unpack archives with and without a folder of their own."""
     return [root, *sorted(path for path in root.iterdir() if path.is_dir() and not _is_hidden(path.name))]
 
 
 def check_paths(paths: Iterable[str], where: str) -> list[str]:
-    """Paths that `where` names, each in one spelling; those that leave the folder, or are there twice, are refused."""
+    """Return the paths that `where` names, in one spelling. Refuse those that leave the folder or are there twice."""
     files = [posixpath.normpath(path) for path in paths]
     if strange := [file for file in files if "\0" in file or file == "."]:
         raise DataError(
@@ -68,7 +68,7 @@ def check_paths(paths: Iterable[str], where: str) -> list[str]:
 
 
 def find_text(root: Path, name: str) -> Path | None:
-    """Where a text file lies below `root`: as it is, with .gz, or in a zip archive of the same stem."""
+    """Find a text file below `root`: as it is, with .gz, or in a zip archive of the same stem."""
     for place in places(root):
         for path in (place / name, place / f"{name}.gz"):
             if path.is_file():
@@ -79,7 +79,7 @@ def find_text(root: Path, name: str) -> Path | None:
 
 
 def read_text(root: Path, name: str) -> str:
-    """The text that `find_text` finds."""
+    """Read the text that `find_text` finds."""
     if (path := find_text(root, name)) is None:
         zipped = Path(name).with_suffix(".zip").name
         raise DataError(f"{str(root)!r} has no {name}, nor {name}.gz, nor {zipped} with it.")
@@ -103,7 +103,7 @@ Member = tuple[zipfile.ZipFile, zipfile.ZipInfo]
 
 
 class Files:
-    """Files by name, in folders, in zip archives and, a row each, in Parquet shards."""
+    """Reads files by name from folders, from zip archives and, a row each, from Parquet shards."""
 
     def __init__(
         self, folders: Iterable[Path], archives: Iterable[Path] = (), shards: Mapping[str, Path] | None = None
@@ -124,11 +124,11 @@ class Files:
                     self.inner.setdefault(member.filename.partition("/")[2], (archive, member))
 
     def names(self) -> list[str]:
-        """Every image in folders and archives, by its name below the folder or within the archive, sorted."""
+        """Return every image in folders and archives, by its name below the folder or within the archive, sorted."""
         return [name for name in self.all_names() if is_image(name)]
 
     def all_names(self) -> list[str]:
-        """Every file in folders and archives; hidden ones are none, as editors and systems leave them beside images."""
+        """Return every file in folders and archives, but for hidden ones, which editors and systems leave there."""
         names = {name for name in self.members if not _is_hidden(name)}
         for folder in self.folders:
             for place, folders, files in os.walk(folder, followlinks=True):
@@ -138,7 +138,7 @@ class Files:
         return sorted(names)
 
     def stamp(self, name: str) -> str:
-        """What changes when the file does, without reading it; empty when there is none."""
+        """Return a text that changes when the file does, without reading it. It is empty where there is no file."""
         if packed := self._member(name):
             return f"{packed[1].file_size} {packed[1].CRC}"
         if shard := self.shards.get(name.rpartition("/")[0]):
@@ -171,11 +171,8 @@ class Files:
                 continue
             if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for somebody to write into it
                 raise BadImageError("not a regular file, but a folder, a pipe, a socket or a device")
-            file = os.open(path, os.O_RDONLY)
-            try:
-                return os.read(file, status.st_size)
-            finally:
-                os.close(file)
+            with open(path, "rb", buffering=0) as file:
+                return file.read(status.st_size)
         raise FileNotFoundError(name)
 
 

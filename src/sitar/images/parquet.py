@@ -1,4 +1,4 @@
-"""Parquet files as Hugging Face lays datasets out: a row an image, in shards.
+"""Hugging Face lays data sets out in Parquet files, called shards: a row an image.
 
 A row's name is that of its shard below the root and its number: `data/train-00000-of-00002.parquet/0000017`.
 """
@@ -20,8 +20,10 @@ ROWS = 64  # read at once: a row group can be the whole shard
 
 
 def find_shards(root: Path) -> dict[str, Path]:
-    """The Parquet files below `root` by their name, none of hidden folders, where programs keep copies; an error where
-    some of a set (-00001-of-00003) are missing."""
+    """Find the Parquet files below `root`, by their name, but for hidden folders, where programs keep copies.
+
+    Where some of a set (-00001-of-00003) are missing, that is an error.
+    """
     every = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.parquet"))}
     shards = {name: path for name, path in every.items() if "/." not in f"/{name}"}
     sets: dict[tuple[str, int], set[int]] = {}
@@ -38,7 +40,7 @@ def find_shards(root: Path) -> dict[str, Path]:
 
 
 def row_name(shard: str, row: int) -> str:
-    """Sorts as the rows do, so that a sorted list of names is read from front to back."""
+    """Name a row. Names sort as the rows do, so that a sorted list of them is read from front to back."""
     return f"{shard}/{row:07}"
 
 
@@ -50,7 +52,7 @@ def check_images(file: Any, title: str) -> None:
 
 
 class Shard:
-    """The images of one file, cheap to read in the order of its rows: a few at a time are in memory."""
+    """Reads the images of one file. In the order of its rows that is cheap: a few at a time are in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""TIFF files of any number of channels, interleaved, planar or a page each (needs tifffile)."""
+"""TIFF files may have any number of channels, interleaved, planar or a page each (needs tifffile)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from PIL import Image, ImageOps
 
 from sitar.errors import DataError
-from sitar.images.bit_depth import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_eight_bits
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two are BigTIFF
 ORIENTATION = 0x0112  # how the camera was held
@@ -25,7 +25,7 @@ def is_tiff(data: bytes) -> bool:
 
 
 def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]:
-    """A gray image for each channel, turned upright. Of several series (a pyramid, a thumbnail) the first counts.
+    """Return a gray image for each channel, turned upright. Of several series (a pyramid, thumbnails) the first counts.
 
     Where RGB (3) or gray (1) is asked for, a page that says what its channels are is one image of all of them.
     """
@@ -55,7 +55,7 @@ def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]
         orientation = page.tags.valueof(ORIENTATION, 1)
     height, width = (series.axes.index(axis) for axis in "YX")
     planes = np.moveaxis(values, (height, width), (-2, -1)).reshape(-1, values.shape[height], values.shape[width])
-    eight = [to_uint8(plane) for plane in planes]
+    eight = [to_eight_bits(plane) for plane in planes]
     if page.photometric == WHITE_IS_ZERO:  # which speaks of the first sample of a page
         eight = [255 - plane if i % page.samplesperpixel == 0 else plane for i, plane in enumerate(eight)]
     images = [_turned(Image.fromarray(plane), orientation) for plane in eight]

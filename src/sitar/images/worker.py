@@ -1,4 +1,4 @@
-"""A process that decodes images: `python -m sitar.images.worker`, told what to do on standard input, in lines of JSON.
+"""A process of its own decodes images: `python -m sitar.images.worker`. Lines of JSON on standard input tell it which.
 
 The first line is the task, each other one a chunk of images. It writes pixels into the array that all share, and
 answers every chunk with a line: checksums of its images, and what was wrong.

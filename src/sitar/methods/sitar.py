@@ -1,18 +1,19 @@
-"""SITAR: a joint beta-VAE and classifier that is shaken along the latent axes which track the label (Algorithm 1).
+"""SITAR trains a beta-VAE and a classifier together, and perturbs the latent axes that track the label (Algorithm 1).
 
-Departures: see docs/methods/sitar.md. `noise: axis` with Gaussian noise is the paper; alpha = lambda = 0 the control.
+`noise: axis` with Gaussian noise is the paper. alpha = lambda = 0 is the control.
+Departures: docs/methods/sitar.md lists them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from sitar.config import ModelConfig
+from sitar.config import ModelConfig, one_of
 from sitar.data.types import Task, TrainBatch
 from sitar.functional.correlation import label_correlation, shortcut_score
 from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
@@ -25,7 +26,7 @@ from sitar.functional.losses import (
     reparameterise,
     weighted_mean,
 )
-from sitar.functional.noise import Distribution, Noise, axis_noise, direction_noise, noise_rows, swap_noise
+from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
 from sitar.methods.base import (
     Bottleneck,
     GradientPhase,
@@ -38,9 +39,17 @@ from sitar.models import Discriminator
 from sitar.models.build import build_classifier, build_vae
 from sitar.registry import METHODS
 
+DISCRIMINATOR_RATE = 1e-4  # of FactorVAE (Kim and Mnih, 2018)
+
 
 class SITARConfig(WeightedConfig):
-    removed = {"beta_start": None, "beta_anneal_epochs": 20, "discriminator_hidden": 256, "discriminator_layers": 3}
+    removed = {
+        "beta_start": None,
+        "beta_anneal_epochs": 20,
+        "discriminator_hidden": 256,
+        "discriminator_layers": 3,
+        "discriminator_rate": 1e-4,
+    }
 
     name: Literal["sitar"] = "sitar"
     alpha: float = Field(default=1.0, ge=0, description="strength of the noise")
@@ -56,26 +65,24 @@ class SITARConfig(WeightedConfig):
         "that they do not drown the classifier's in a pretrained encoder",
     )
     lambda_: float = Field(default=10.0, ge=0, alias="lambda", description="weight of the consistency term")
-    noise: Noise = Field(
-        default="axis",
-        description="axis: the paper; direction: along the correlated direction; swap: exchange that component with "
-        "another sample's; isotropic: v = 1",
+    noise: Annotated[str, one_of(lambda: NOISES)] = Field(
+        default="axis", description="; ".join(f"{noise.name}: {noise.about}" for noise in NOISES.values())
     )
     noise_distribution: Distribution = Field(default="gaussian", description="not used by swap and analytic")
     objective: Literal["sampled", "analytic"] = Field(
         default="sampled",
         description="sampled: one draw of noise a sample and step, the paper; analytic: its expectation by Theorem 1",
     )
-    discriminator_rate: float = Field(default=1e-4, gt=0, description="learning rate of FactorVAE's discriminator")
 
     @model_validator(mode="after")
     def _known_distribution(self) -> SITARConfig:
-        if self.noise == "swap" and self.noise_distribution != "gaussian":
-            raise ValueError("swap draws no noise: leave noise_distribution out, or use another noise")
-        if self.noise == "swap" and self.objective == "analytic":
+        noise = NOISES[self.noise]
+        if not noise.has_distribution and self.noise_distribution != "gaussian":
+            raise ValueError(f"{self.noise} draws no noise: leave noise_distribution out, or use another noise")
+        if noise.no_rows is not None and self.objective == "analytic":
             raise ValueError(
-                "analytic needs noise of mean 0 (Theorem 1), and swap pulls each sample towards the others: use "
-                "noise=axis, direction or isotropic, or objective=sampled"
+                f"analytic needs noise of mean 0 (Theorem 1), and {noise.no_rows}: use noise="
+                f"{', '.join(WITH_ROWS[:-1])} or {WITH_ROWS[-1]}, or objective=sampled"
             )
         if self.objective == "analytic" and self.noise_distribution != "gaussian":
             raise ValueError(
@@ -96,6 +103,7 @@ class SITAR(WeightedMethod):
         super().__init__(config, task)
         self.num_classes = task.num_classes
         self.num_train = task.num_train
+        self.noise = NOISES[config.noise]
         self.vae = build_vae(model, task)
         self.vae_size = self.vae.num_inputs if config.vae_scale == "mean" else 1
         self.classifier = build_classifier(model, task)
@@ -106,7 +114,7 @@ class SITAR(WeightedMethod):
     def phases(self) -> Iterator[Phase]:
         objectives = [Objective(self.loss, [*self.vae.parameters(), *self.classifier.parameters()])]
         if self.config.vae == "factor":
-            settings = {"learning_rate": self.config.discriminator_rate}
+            settings = {"learning_rate": DISCRIMINATOR_RATE}
             objectives.append(Objective(self.discriminator_loss, list(self.discriminator.parameters()), settings))
         yield GradientPhase("train", tuple(objectives))
 
@@ -132,15 +140,15 @@ class SITAR(WeightedMethod):
         """Lines 11 and 12."""
         if self.config.objective == "analytic":
             return self.expected_classification(z, y, correlation)
-        shaken = z + self.config.alpha * self.noise(z, correlation)
-        logits, shaken_logits = self.classifier(z), self.classifier(shaken)
-        robust = cross_entropy(shaken_logits, y, self.class_weight)
-        return {"cross_entropy": robust, "consistency": consistency(logits, shaken_logits)}
+        perturbed = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
+        logits, perturbed_logits = self.classifier(z), self.classifier(perturbed)
+        robust = cross_entropy(perturbed_logits, y, self.class_weight)
+        return {"cross_entropy": robust, "consistency": consistency(logits, perturbed_logits)}
 
     def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
         """The same in expectation over the noise, to second order (Theorem 1); `curvature` is part of the first."""
         with torch.autocast(z.device.type, enabled=False):  # second derivatives need float32 under mixed precision too
-            expansion = expand(self.classifier, z.float(), y, noise_rows(self.config.noise, correlation))
+            expansion = expand(self.classifier, z.float(), y, self.noise.rows(correlation))
         robust, change = expansion.at(self.config.alpha)
         weight = self.sample_weight(y)
         return {
@@ -168,19 +176,6 @@ class SITAR(WeightedMethod):
         z = reparameterise(*self.vae.encode(batch.x)).detach()
         loss = discrimination(self.discriminator(z), self.discriminator(permute_axes(z)))
         return {"loss": loss, "discriminator": loss}
-
-    def noise(self, z: Tensor, correlation: Tensor) -> Tensor:
-        """The perturbation of line 11, before the factor alpha."""
-        distribution = self.config.noise_distribution
-        match self.config.noise:
-            case "axis":
-                return axis_noise(z, shortcut_score(correlation), distribution)
-            case "direction":
-                return direction_noise(z, correlation, distribution)
-            case "swap":
-                return swap_noise(z, correlation)
-            case "isotropic":
-                return axis_noise(z, torch.ones_like(correlation[0]), distribution)
 
     def logits(self, x: Tensor) -> Tensor:
         """f(mu): the posterior mean, no noise."""

@@ -64,7 +64,7 @@ class BetaVAE(Method):
         x, y = split.x, split.y
         if self.shown is not None:
             x, y = x[self.shown.to(x.device)], y[self.shown.to(y.device)]
-        mu = in_batches(lambda some: self.vae.encode(some)[0], x, y.device, self.evaluation_batch)
+        mu = in_batches(lambda inputs: self.vae.encode(inputs)[0], x, y.device, self.evaluation_batch)
         weight = 1.0 / torch.bincount(y)[y].double()
         start = torch.zeros_like(self.head.weight), torch.zeros_like(self.head.bias)
         fitted = fit_last_layer(mu, y, weight / weight.sum(), *start, self.config.l2)
@@ -77,3 +77,6 @@ class BetaVAE(Method):
 
     def bottleneck(self) -> Bottleneck:
         return Bottleneck(self.vae, self.head)
+
+    def samples_shown(self) -> int | None:
+        return None if self.shown is None else len(self.shown)

@@ -84,7 +84,7 @@ def _create(name: str, *, from_hub: bool) -> nn.Module:
 def _load(network: nn.Module, path: Path, name: str) -> None:
     """Weights from a file by the names of timm; a head of classes in it is left out."""
     try:
-        found = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+        given = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except (OSError, SafetensorError, RuntimeError, ValueError, EOFError) as error:
         raise ConfigError(f"model.encoder_weights {str(path)!r} cannot be read: {error}.") from error
     except Exception as error:  # a pickle with more than tensors
@@ -92,17 +92,17 @@ def _load(network: nn.Module, path: Path, name: str) -> None:
             f"model.encoder_weights {str(path)!r} holds more than tensors, and is not opened for safety. Save the "
             "state dict alone, best as .safetensors."
         ) from error
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(given, dict) or not all(isinstance(value, Tensor) for value in given.values()):
         raise ConfigError(f"model.encoder_weights {str(path)!r} holds no state dict: names and tensors.")
     wanted = network.state_dict()
-    missing = [key for key in wanted if key not in found and not key.endswith("num_batches_tracked")]
-    wrong = [key for key in wanted if key in found and found[key].shape != wanted[key].shape]
+    missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
+    wrong = [key for key in wanted if key in given and given[key].shape != wanted[key].shape]
     if missing or wrong:
         what = f"lacks {len(missing)} of {len(wanted)} tensors" if missing else f"has {len(wrong)} of another shape"
         raise ConfigError(
             f"model.encoder_weights {str(path)!r} does not fit {name!r}: it {what}, such as {(missing or wrong)[0]!r}."
         )
-    network.load_state_dict({key: found[key].to(wanted[key].dtype) for key in wanted if key in found}, strict=False)
+    network.load_state_dict({key: given[key].to(wanted[key].dtype) for key in wanted if key in given}, strict=False)
 
 
 def _move_stride(network: nn.Module, name: str) -> None:

@@ -49,7 +49,7 @@ def describe_plugins(config: RunConfig) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """Of what sitar needs, and of the extras that are installed; None where it is missing."""
-    extras = {name: found for name in EXTRAS if (found := _version(name)) is not None}
+    extras = {name: version for name in EXTRAS if (version := _version(name)) is not None}
     return {name: _version(name) for name in PACKAGES} | extras
 
 

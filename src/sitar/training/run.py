@@ -70,16 +70,24 @@ def train_config(
     overrides: Iterable[str] = (),
 ) -> RunFolder:
     """Train a complete configuration in `folder`. `overrides` are for the record only: they led to it."""
+    train_keeping_data(config, folder, device=device, resume=resume, progress=progress, overrides=overrides)
+    return folder
+
+
+def train_keeping_data(
+    config: RunConfig, folder: RunFolder, *, device: str, resume: bool, progress: bool, overrides: Iterable[str]
+) -> Data | None:
+    """Train as `train_config` does, and return the data that was loaded. None: the run was finished before."""
     place = resolve_device(device)
     resuming = resume and folder.is_started
     if resuming:
         _check_same(config, folder)
         if folder.is_done:
-            return folder
+            return None
     else:
         folder.refuse_used()  # before anything is loaded
     shown = ProgressBar(progress)
-    data = data_for(config, load_data(config.data, progress))
+    loaded = data = data_for(config, load_data(config.data, progress))
     check_selection(config.train.selection, data)
     _check_inputs(config, data)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -102,7 +110,7 @@ def train_config(
             folder.write_model(to_bytes(method.state_dict()))
             splits, predictions = evaluate_method(method, data, place, shown.evaluating)
             _finish(folder, config, loop, data, splits, predictions)
-    return folder
+    return loaded
 
 
 def command(config: RunConfig, overrides: Iterable[str]) -> str:

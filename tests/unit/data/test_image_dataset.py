@@ -22,11 +22,12 @@ from sitar.data.benchmarks.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.data.own_data.folder import FolderConfig
 from sitar.data.published_counts import compare_counts
 from sitar.data.sample_table import SampleTable, larger_diagonal, names
-from sitar.data.severity import majority_only, resample
+from sitar.data.severity import majority_only, thin_out
 from sitar.errors import ConfigError, DataError
 from sitar.images.bit_depth import BadImageError
 from sitar.images.cache import cached_images
 from sitar.images.decode import decode
+from sitar.images.decoder_pool import Decoded, DecoderPool
 from sitar.images.files import Files, read_text
 
 
@@ -221,7 +222,7 @@ def test_majority_only_leaves_the_test_alone() -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.5, 0.9, 0.95, 1.0])
 def test_resampling_gives_the_wanted_severity(rho: float) -> None:
     samples = made_samples()
-    thin = resample(samples, rho)
+    thin = thin_out(samples, rho)
     for split in ("train", "val"):
         for label in (0, 1):
             here = (thin.split == split) & (thin.label == label)
@@ -235,12 +236,12 @@ def test_resampling_gives_the_wanted_severity(rho: float) -> None:
             )  # no more is left out than needed
     assert (thin.split == "test").sum() == (samples.split == "test").sum()
     assert set(thin.files) <= set(samples.files)
-    assert (resample(samples, rho).files == thin.files).all()
+    assert (thin_out(samples, rho).files == thin.files).all()
     if rho not in (0.0, 1.0):
-        assert not np.array_equal(resample(samples, rho, seed=1).files, thin.files)
+        assert not np.array_equal(thin_out(samples, rho, seed=1).files, thin.files)
 
 
-@pytest.mark.parametrize("function", [majority_only, lambda samples: resample(samples, 0.9)])
+@pytest.mark.parametrize("function", [majority_only, lambda samples: thin_out(samples, 0.9)])
 def test_severity_needs_two_classes_and_an_attribute(function: Callable[[SampleTable], SampleTable]) -> None:
     files, label, split = names(["a", "b"]), np.array([0, 1]), names(["train", "train"])
     with pytest.raises(ConfigError, match="no attribute"):
@@ -347,7 +348,7 @@ def test_the_cache_holds_what_decoding_gives(folder: Path) -> None:
 
 def test_later_runs_never_decode(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = cached_images("made", listing(folder), Files([folder]), (16, 16))
-    monkeypatch.setattr(sitar.images.cache, "_decode", None)
+    monkeypatch.setattr(sitar.images.cache, "DecoderPool", None)
     again = cached_images("made", listing(folder), Files([folder]), (16, 16))
     np.testing.assert_array_equal(again.images, first.images)
     assert again.checksum == first.checksum
@@ -404,17 +405,17 @@ def test_a_killed_preparation_continues(tmp_path: Path, folder: Path, monkeypatc
     for i in range(12, 150):
         (folder / f"{i:03}.png").write_bytes(png(photo(i, (6, 5))))
     whole = cached_images("whole", listing(folder), Files([folder]), (8, 8))
-    real = sitar.images.cache._decode
+    real = DecoderPool.decode
     asked: list[int] = []
 
-    def counted(*arguments: Any) -> Iterator[dict[str, Any]]:
+    def counted(*arguments: Any) -> Iterator[Decoded]:
         asked.append(sum(map(len, arguments[-1])))
         yield from real(*arguments)
 
     def kill(done: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sitar.images.cache, "_decode", counted)
+    monkeypatch.setattr(DecoderPool, "decode", counted)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             cached_images("cut", listing(folder), Files([folder]), (8, 8), watch=kill)

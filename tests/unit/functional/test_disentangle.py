@@ -187,16 +187,17 @@ def test_factor_objectives_move_apart() -> None:
     discriminator = {id(p) for p in method.discriminator.parameters()}
     assert second == discriminator
     assert first == {id(p) for p in method.parameters()} - discriminator
-    assert phase.objectives[1].settings["learning_rate"] == method.config.discriminator_rate
+    assert phase.objectives[1].settings["learning_rate"] == 1e-4
     phase.objectives[1].loss(batch())["loss"].backward()
     others = [p for p in method.parameters() if id(p) not in discriminator]
     assert all(p.grad is None for p in others)
     assert all(p.grad is not None for p in method.discriminator.parameters())
 
 
-def test_a_step_of_the_discriminator_is_by_its_own_loss_alone() -> None:
+def test_a_step_of_the_discriminator_is_by_its_own_loss_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two optimisers of plain SGD, by hand: the first loss leaves nothing in the discriminator's gradient."""
-    method = factor_method(vae="factor", discriminator_rate=0.5)
+    monkeypatch.setattr("sitar.methods.sitar.DISCRIMINATOR_RATE", 0.5)
+    method = factor_method(vae="factor")
     config = TrainConfig(optimiser="sgd", momentum=0.0, learning_rate=1e-3, batch_size=N)
     twin = copy.deepcopy(method)
     (phase,) = method.phases()

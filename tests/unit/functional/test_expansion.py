@@ -15,7 +15,7 @@ from sitar.data import Task
 from sitar.errors import ConfigError
 from sitar.functional.cubature import Rule, draws, grid
 from sitar.functional.expansion import Expansion, exact, expand, fitted_order, local_orders
-from sitar.functional.noise import axis_noise, direction_noise, noise_rows
+from sitar.functional.noise import NOISES, WITH_ROWS, axis_noise, direction_noise
 from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.models.classifier import Classifier
 
@@ -152,9 +152,9 @@ def test_exact_is_the_mean_over_draws() -> None:
     f, z, y = case(3)
     A, alpha = ROWS["axis"], 0.8
     e = np.random.default_rng(0).normal(size=(40_000, 3)) @ A.numpy() * alpha
-    shaken = in_numpy(f)(z.numpy()[:, None] + e)
-    losses = special.logsumexp(shaken, 2) - np.take_along_axis(shaken, y.numpy()[:, None, None], 2)[..., 0]
-    changes = ((shaken - in_numpy(f)(z.numpy())[:, None]) ** 2).sum(2)
+    perturbed = in_numpy(f)(z.numpy()[:, None] + e)
+    losses = special.logsumexp(perturbed, 2) - np.take_along_axis(perturbed, y.numpy()[:, None, None], 2)[..., 0]
+    changes = ((perturbed - in_numpy(f)(z.numpy())[:, None]) ** 2).sum(2)
     ours = exact(f, z, y, A, alpha, grid("gaussian", 3))
     for mine, theirs in ((ours.cross_entropy, losses), (ours.consistency, changes)):
         error = theirs.std(1) / math.sqrt(theirs.shape[1])
@@ -237,14 +237,14 @@ def test_rows_have_the_covariance_of_the_noise(contrasts: int) -> None:
         "isotropic": axis_noise(z, torch.ones(3)),
     }
     for name, noise in noises.items():
-        A = noise_rows(name, correlation)
+        A = NOISES[name].rows(correlation)
         torch.testing.assert_close(A.T @ A, torch.cov(noise.T), rtol=0, atol=0.015)
     with pytest.raises(ValueError, match="swap"):
-        noise_rows("swap", correlation)
+        NOISES["swap"].rows(correlation)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("noise", ["axis", "direction", "isotropic"])
+@pytest.mark.parametrize("noise", WITH_ROWS)
 def test_analytic_training_is_sampled_training_in_the_mean(noise: str, weighted: bool) -> None:
     """Terms and gradients of the classifier, at a noise so small that the theorem is close."""
     torch.manual_seed(0)

@@ -52,7 +52,7 @@ def test_sitar_loss_is_algorithm_1():
     referees.check_sitar_loss(SITAR.loss)
 
 
-def test_without_alpha_nothing_is_shaken():
+def test_without_alpha_nothing_is_perturbed():
     method = sitar_method(alpha=0)
     terms = method.loss(TrainBatch(torch.rand(16, 3, 8, 8), torch.arange(16) % 2, torch.arange(16)))
     assert terms["consistency"] == 0

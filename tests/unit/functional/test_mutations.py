@@ -125,10 +125,10 @@ def sitar_loss(*, strength=lambda a: a, squared_score=False, consistency_weight=
         error = losses.reconstruction(self.vae.decode(z), batch.x)
         kl = losses.gaussian_kl(mu, log_var)
         v = correlation.shortcut_score(correlation.label_correlation(mu, batch.y, 2))
-        shaken = z + strength(self.config.alpha) * noise.axis_noise(z, v**2 if squared_score else v)
-        logits, shaken_logits = self.classifier(z), self.classifier(shaken)
-        robust = losses.cross_entropy(logits if robust_on_clean else shaken_logits, batch.y)
-        change = losses.consistency(logits, shaken_logits)
+        perturbed = z + strength(self.config.alpha) * noise.axis_noise(z, v**2 if squared_score else v)
+        logits, perturbed_logits = self.classifier(z), self.classifier(perturbed)
+        robust = losses.cross_entropy(logits if robust_on_clean else perturbed_logits, batch.y)
+        change = losses.consistency(logits, perturbed_logits)
         weight = self.config.lambda_ if consistency_weight is None else consistency_weight
         total = error + (beta or self.config.beta) * kl + robust + weight * change
         return {"loss": total, "cross_entropy": robust, "consistency": change, "shortcut_score": v}

@@ -23,9 +23,10 @@ from pydicom.uid import UID, ExplicitVRLittleEndian, JPEGLSLossless, SecondaryCa
 from sitar.data import load_data
 from sitar.data.own_data.folder import Folder, FolderConfig
 from sitar.errors import DataError
-from sitar.images.bit_depth import BadImageError, to_uint8
+from sitar.images.bit_depth import BadImageError, to_eight_bits
 from sitar.images.cache import cached_images
 from sitar.images.decode import decode
+from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
 
 RANDOM = np.random.default_rng(7)
@@ -329,9 +330,9 @@ def test_a_real_bomb_is_a_bad_file() -> None:
 
 
 def test_bits() -> None:
-    np.testing.assert_array_equal(to_uint8(np.array([True, False])), [255, 0])
-    np.testing.assert_array_equal(to_uint8(np.array([0, 128, 129, 65535], np.uint16)), [0, 0, 1, 255])
-    np.testing.assert_array_equal(to_uint8(np.array([0, 0.5, 1])), [0, 128, 255])
+    np.testing.assert_array_equal(to_eight_bits(np.array([True, False])), [255, 0])
+    np.testing.assert_array_equal(to_eight_bits(np.array([0, 128, 129, 65535], np.uint16)), [0, 0, 1, 255])
+    np.testing.assert_array_equal(to_eight_bits(np.array([0, 0.5, 1])), [0, 128, 255])
 
 
 def dicom(pixels: np.ndarray, syntax: UID = ExplicitVRLittleEndian, **elements: Any) -> bytes:
@@ -460,7 +461,7 @@ def test_a_missing_package_stops_everything(
     (tmp_path / "hidden" / package / "__init__.py").write_text("raise ImportError('hidden')")
     with monkeypatch.context() as patch:
         environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hidden'}:{':'.join(sys.path)}"}
-        patch.setattr("sitar.images.cache.module_environment", lambda: environment)
+        patch.setattr("sitar.images.decoder_pool.module_environment", lambda: environment)
         for on_bad in ("fail", "skip"):
             with pytest.raises(DataError, match=rf'need {package}: pip install "sitar\[medical\]"'):
                 cached_images(*arguments, channels=channels, on_bad=on_bad)
@@ -469,18 +470,16 @@ def test_a_missing_package_stops_everything(
 
 def test_bad_files_are_tried_again_until_they_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A codec that is installed afterwards must help, and nothing that was good is decoded twice."""
-    import sitar.images.cache
-
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(of(RGB) if name == "a.png" else b"x")
     arguments = ("made", ["a.png", "b.png"], Files([tmp_path]), SIZE)
-    real, asked = sitar.images.cache._decode, []
+    real, asked = DecoderPool.decode, []
 
     def counted(*given: Any) -> Any:
         asked.append(given[-1])
         return real(*given)
 
-    monkeypatch.setattr(sitar.images.cache, "_decode", counted)
+    monkeypatch.setattr(DecoderPool, "decode", counted)
     for _ in range(2):
         with pytest.raises(DataError, match="1 of 2 images"):
             cached_images(*arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import re
@@ -19,13 +18,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers.made_data import N, birds_in_folder
 from sitar.cli.data import app
 from sitar.data.benchmarks.bar import BAR
 from sitar.data.benchmarks.celeba import CelebA
 from sitar.data.benchmarks.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.errors import DataError
+from sitar.files import locked
 from sitar.images.download import Download, fetch, unpack
-from unit.data.benchmarks.test_layouts import N, birds_in_folder
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -189,10 +189,9 @@ def test_a_wrong_checksum_is_removed_and_the_next_mirror_tried(host: Host, tmp_p
 
 
 def test_two_downloads_of_one_file_do_not_mix(host: Host, tmp_path: Path) -> None:
-    with (tmp_path / "a.tar.gz.part").open("ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(DataError, match="Another process is downloading"):
-            fetch(wanted(f"{host.url}/a.tar.gz"), tmp_path)
+    lock = locked(tmp_path / "a.tar.gz.lock", wait=False)
+    with lock, pytest.raises(DataError, match="Another process is downloading"):
+        fetch(wanted(f"{host.url}/a.tar.gz"), tmp_path)
     assert host.asked == []
 
 

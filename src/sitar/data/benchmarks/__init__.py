@@ -1,1 +1,1 @@
-"""Published data sets and ColorMNIST and `sites`, which we make: one file each."""
+"""Each file holds a published data set, or one that we make: ColorMNIST and `sites`."""

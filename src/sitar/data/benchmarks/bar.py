@@ -1,4 +1,4 @@
-"""BAR, biased action recognition: six actions whose usual scenes give them away; the test has only unusual ones.
+"""BAR (biased action recognition) shows six actions. Their usual scenes give them away, and the test has unusual ones.
 
 There is no validation split: a tenth of every class of the training images becomes one. There are no groups.
 """

@@ -1,8 +1,8 @@
-"""Camelyon17-WILDS: is there tumour in a patch of lymph node tissue? Hospitals differ in stain and scanner.
+"""Camelyon17-WILDS asks whether there is tumour in a patch of lymph node tissue. Hospitals differ in stain and scanner.
 
-Trained on hospitals 0, 3 and 4. `val` is WILDS' `id_val`, other patches of the same hospitals; `val_ood` is hospital 1
-and `test` hospital 2, WILDS' `val` and `test`; `ood_test` pools the two unseen hospitals, as the paper does. The
-attribute is the hospital, which is also the environment of methods that are given one.
+Training is on hospitals 0, 3 and 4. `val` is WILDS' `id_val`: other patches of the same hospitals. `val_ood` is
+hospital 1 and `test` is hospital 2, which are WILDS' `val` and `test`. `ood_test` pools these two unseen hospitals, as
+the paper does. The attribute is the hospital, which is also the environment of methods that are given one.
 """
 
 from __future__ import annotations

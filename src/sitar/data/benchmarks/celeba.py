@@ -1,8 +1,9 @@
-"""CelebA: faces with forty attributes, of which one is the label and another the shortcut.
+"""CelebA holds faces with forty attributes, of which one is the label and another the shortcut.
 
-`partition: official` is the authors' split; `first_10k` our own of images 000001 to 010000: of the number in the file
-name modulo 20, 0 to 4 are test, 5 and 6 validation, the others train; with `majority_only` every image that contradicts
-the shortcut is test. The tasks of the paper: Blond_Hair with Male, and Attractive with Smiling.
+`partition: official` is the authors' split. `first_10k` is our own split of the images 000001 to 010000, by the number
+in the file name modulo 20: 0 to 4 are test, 5 and 6 validation, the others train. With `majority_only`, every one of
+these images that contradicts the shortcut is test. The tasks of the paper are Blond_Hair with Male, and Attractive with
+Smiling.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class CelebA(ImageDataset):
 
 
 def _lists(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Files, splits, labels and attributes from the authors' lists, or from the same as CSV files."""
+    """Read files, splits, labels and attributes from the authors' lists, or from the same lists as CSV files."""
     ending = "txt" if find_text(root, "list_attr_celeba.txt") else "csv"
     text = _read(root, f"list_attr_celeba.{ending}")
     start = text.index("000001.jpg")
@@ -174,7 +175,7 @@ def _lists(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same from Parquet files."""
+    """Read the same from Parquet files."""
     if config.partition == "first_10k":
         raise ConfigError(
             "data.partition=first_10k goes by the names of the files, which Parquet files need not keep. Use official, "
@@ -197,7 +198,7 @@ def _first_10k(table: SampleTable, config: CelebAConfig) -> SampleTable:
 
 
 def _read(root: Path, name: str) -> str:
-    """A list of the authors, verified, its columns separated by spaces."""
+    """Read a list of the authors and verify it. Its columns are then separated by spaces."""
     text = read_text(root, name)
     lines = text.replace("\r\n", "\n")
     forms = (text, lines, lines.replace("\n", "\r\n"), lines.rstrip("\n"))

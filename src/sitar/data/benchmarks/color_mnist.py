@@ -1,4 +1,4 @@
-"""ColorMNIST: MNIST in two classes, with a colour that agrees with the label more often than the shape does.
+"""ColorMNIST is MNIST in two classes, with a colour that agrees with the label more often than the shape does.
 
 Label 0 is for digits 0-4 and label 1 for digits 5-9. A label is flipped with probability `label_noise`. The colour is
 the label, flipped with probability 1 - rho: green for 0 and red for 1. In `ood_test` and `val_ood` the colour agrees

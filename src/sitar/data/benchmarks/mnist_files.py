@@ -1,4 +1,4 @@
-"""MNIST's four original files, embedded in the package or from a folder of your own, verified before use."""
+"""MNIST's four original files are embedded in the package, or in a folder of yours. They are verified before use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHECKSUM = hashlib.sha256("".join(FILES.values()).encode()).hexdigest()
 
 @dataclass(frozen=True)
 class MNIST:
-    """Digits as (n, 28, 28) uint8 and their values: the 60,000 of the training files, the 10,000 of the test files."""
+    """Holds digits as (n, 28, 28) uint8, and their values: 60,000 of the training files, 10,000 of the test files."""
 
     train_images: NDArray[np.uint8]
     train_digits: NDArray[np.uint8]
@@ -36,17 +36,17 @@ class MNIST:
 
     @property
     def images(self) -> NDArray[np.uint8]:
-        """All 70,000 images, those of the test files last."""
+        """Return all 70,000 images, those of the test files last."""
         return np.concatenate([self.train_images, self.test_images])
 
     @property
     def digits(self) -> NDArray[np.uint8]:
-        """All 70,000 values, those of the test files last."""
+        """Return all 70,000 values, those of the test files last."""
         return np.concatenate([self.train_digits, self.test_digits])
 
 
 def load_mnist(root: str | None = None) -> MNIST:
-    """MNIST from `root` (the four files, packed or not, also under MNIST/raw), or from the package itself."""
+    """Read MNIST from `root` (the four files, packed or not, also under MNIST/raw), or from the package itself."""
     folder = _folder(root)
     images, digits, test_images, test_digits = (_read(folder, name, digest) for name, digest in FILES.items())
     return MNIST(images, digits, test_images, test_digits)
@@ -66,7 +66,7 @@ def _folder(root: str | None) -> Traversable:
 
 
 def _read(folder: Traversable, name: str, digest: str) -> NDArray[np.uint8]:
-    """The array in one IDX file, whose magic number's last byte is the number of dimensions."""
+    """Read the array in one IDX file. The last byte of its magic number is the number of dimensions."""
     plain, packed = folder.joinpath(name), folder.joinpath(f"{name}.gz")
     file = plain if plain.is_file() else packed
     advice = "Replace it by the original file, or leave data.root out to use the copy inside the package."

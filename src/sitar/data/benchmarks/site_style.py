@@ -1,4 +1,4 @@
-"""What a site does to every image it takes: colour, brightness, sharpness and compression, never its content."""
+"""A site changes every image that it takes: colour, brightness, sharpness and compression, never the content."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-Row = tuple[float, float, float]
+Mix = tuple[float, float, float]  # of red, green and blue
 
 
 @dataclass(frozen=True)
 class SiteStyle:
-    """What a site does to its images: the same to all of them, and nothing random.
+    """A site's style changes all its images in the same way, and nothing in it is random.
 
-    In this order: `matrix` mixes the channels of pixels in [0, 1] (a row for each of red, green and blue), `gamma` is
-    the power they are raised to, `blur` a Gaussian's standard deviation in percent of the image's height, `quality`
-    that of a JPEG file it is written to and read from.
+    Its steps come in this order. `matrix` mixes the channels of pixels in [0, 1], with a row for each of red, green and
+    blue. `gamma` is the power that they are raised to. `blur` is a Gaussian's standard deviation in percent of the
+    image's height. `quality` is that of a JPEG file, which the image is written to and read from.
     """
 
-    matrix: tuple[Row, Row, Row]
+    matrix: tuple[Mix, Mix, Mix]
     gamma: float
     blur: float
     quality: int

@@ -1,18 +1,19 @@
-"""Sites: every image carries the style of the place that took it, and in training the place tells the label.
+"""In `sites` every image carries the style of the site that took it, and in training the site tells the label.
 
-A stand-in for hospitals, on whose scanners and stains a model must not rely: the shortcut has no meaning, it lies in
-colour, brightness, sharpness and compression. Sites A, B and C are in training, C with a third of each class; of the
-rest of class 1 a share `rho` is from A, of class 0 from B (0.5: the site says nothing). `val` and `id_test` are like
-training; `val_ood` is from A, B and C, `ood_test` from D and E, which no other split has, both without the correlation.
-No image is in two splits.
+Sites stand for hospitals, on whose scanners and stains a model must not rely. The shortcut has no meaning: it lies in
+colour, brightness, sharpness and compression. Sites A, B and C are in training. C has a third of each class. Of the
+rest of class 1 a share `rho` is from A, and of class 0 from B, so that with 0.5 the site says nothing.
 
-`source: mnist` are the digits that ship with the package (0-4 against 5-9), in coloured ink on coloured paper;
-`source: celeba` the first 10,000 faces of CelebA, smiling or not: of the number in the file name modulo 20, 0 and 1 are
-id_test, 2 to 4 ood_test, 5 val, 6 val_ood, the others train.
+`val` and `id_test` are like training. `val_ood` is from A, B and C, and `ood_test` from D and E, which no other split
+has. In both of them the site says nothing of the label. No image is in two splits.
+
+`source: mnist` takes the digits that ship with the package (0-4 against 5-9), in coloured ink on coloured paper.
+`source: celeba` takes the first 10,000 faces of CelebA, smiling or not. The number in the file name modulo 20 says
+their split: 0 and 1 are id_test, 2 to 4 ood_test, 5 val, 6 val_ood, the others train.
 
 Groups are (label, site). Environments, for methods that are given them, are the sites, as hospitals are in WILDS.
 
-Licence and citation: those of the source (color_mnist.py, celeba.py). The idea: Koh et al., WILDS, 2021.
+Licence and citation are those of the source (color_mnist.py, celeba.py). The idea is that of Koh et al., WILDS, 2021.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pydantic import Field, model_validator
 
 from sitar.data.base import Dataset, Prepared
 from sitar.data.benchmarks.celeba import CelebA, CelebAConfig
-from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
+from sitar.data.benchmarks.mnist_files import CHECKSUM, MNIST, load_mnist
 from sitar.data.benchmarks.site_style import SiteStyle
 from sitar.data.image_dataset import ImageConfig, decode_samples
 from sitar.data.sample_table import SampleTable, names
@@ -86,15 +87,8 @@ class Sites(Dataset):
 
     @classmethod
     def samples(cls, config: SitesConfig) -> SampleTable:
-        table = _faces(config) if config.source == "celeba" else _digits(config)
-        site = np.zeros(len(table), dtype=np.int64)
-        for stream, split in enumerate(SPLITS):
-            random = np.random.default_rng((config.seed, stream))
-            for label in (0, 1):
-                members = np.flatnonzero((table.split == split) & (table.label == label))
-                ends = np.round(np.cumsum(site_shares(split, label, config.rho)) * len(members)).astype(int)
-                site[random.permutation(members)] = np.repeat(np.arange(len(SITES)), np.diff(ends, prepend=0))
-        return replace(table, attribute=site, attribute_name="site", attribute_values=tuple(SITES))
+        table = _faces(config) if config.source == "celeba" else _digits(load_mnist(config.root), config)
+        return _with_sites(table, config)
 
     @classmethod
     def prepare(cls, config: SitesConfig, watch: Watch = unwatched) -> Prepared | None:
@@ -109,8 +103,9 @@ class Sites(Dataset):
     def load(cls, config: SitesConfig, watch: Watch = unwatched) -> Data:
         faces = cls.prepare(config, watch)
         if faces is None:
-            table = cls.samples(config)
-            images, checksum = draw_digits(table, config), CHECKSUM
+            mnist = load_mnist(config.root)
+            table = _with_sites(_digits(mnist, config), config)
+            images, checksum = draw_digits(table, mnist, config), CHECKSUM
         else:
             faces.images.warn()
             good = np.flatnonzero(faces.images.good)
@@ -132,6 +127,18 @@ def site_shares(split: str, label: int, rho: float) -> tuple[float, ...]:
     return (2 / 3 * of_a, 2 / 3 * of_b, 1 / 3, 0, 0)
 
 
+def _with_sites(table: SampleTable, config: SitesConfig) -> SampleTable:
+    """Draw the site of every sample, which is its attribute."""
+    site = np.zeros(len(table), dtype=np.int64)
+    for stream, split in enumerate(SPLITS):
+        random = np.random.default_rng((config.seed, stream))
+        for label in (0, 1):
+            members = np.flatnonzero((table.split == split) & (table.label == label))
+            ends = np.round(np.cumsum(site_shares(split, label, config.rho)) * len(members)).astype(int)
+            site[random.permutation(members)] = np.repeat(np.arange(len(SITES)), np.diff(ends, prepend=0))
+    return replace(table, attribute=site, attribute_name="site", attribute_values=tuple(SITES))
+
+
 def _celeba(config: SitesConfig) -> CelebAConfig:
     return CelebAConfig(root=config.root, label="Smiling", attribute="Male", partition="first_10k")
 
@@ -142,9 +149,8 @@ def _faces(config: SitesConfig) -> SampleTable:
     return SampleTable(table.files, table.label, FACE_SPLITS[place], table.classes)
 
 
-def _digits(config: SitesConfig) -> SampleTable:
+def _digits(mnist: MNIST, config: SitesConfig) -> SampleTable:
     """Choose the digits of every split. A sample's file is called after its part of MNIST and its place there."""
-    mnist = load_mnist(config.root)
     random = np.random.default_rng((config.seed, len(SPLITS)))
     train, test = random.permutation(len(mnist.train_digits)), random.permutation(len(mnist.test_digits))
     parts = {
@@ -164,9 +170,8 @@ def _digits(config: SitesConfig) -> SampleTable:
     return SampleTable(names(files), label, split, DIGITS)
 
 
-def draw_digits(table: SampleTable, config: SitesConfig) -> NDArray[np.uint8]:
+def draw_digits(table: SampleTable, mnist: MNIST, config: SitesConfig) -> NDArray[np.uint8]:
     """Draw digits in ink on uneven paper, both of a colour that has nothing to do with the label."""
-    mnist = load_mnist(config.root)
     parts = {"train": mnist.train_images, "t10k": mnist.test_images}
     random = np.random.default_rng((config.seed, len(SPLITS) + 1))
     size = (config.image_size, config.image_size)

@@ -1,4 +1,4 @@
-"""Waterbirds: land and water birds on land and on water, cut out of CUB and pasted on scenes of Places."""
+"""Waterbirds shows land and water birds on land and on water: birds of CUB, cut out and pasted on scenes of Places."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Readers of your own data: a folder of images, a table of images, an .npz file, a table of features."""
+"""These modules read your own data: a folder of images, a table of images, an .npz file, a table of features."""

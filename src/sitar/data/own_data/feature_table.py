@@ -1,4 +1,4 @@
-"""Your own features from a table: a CSV or Parquet file with a row of numbers and a label for each sample.
+"""Your own features lie in a table: a CSV or Parquet file with a row of numbers and a label for each sample.
 
 The numbers lie in one column of lists (Parquet: `embedding`), or in a column each (`feature_columns: "f*"`).
 """
@@ -66,5 +66,5 @@ def _as_columns(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _is_row_number(name: str) -> bool:
-    """What pandas adds to a table: nobody means it by a pattern, and where rows are sorted it gives the label away."""
+    """Whether a column is one that pandas adds: nobody means it by a pattern, and sorted rows give the label away."""
     return name == "" or name.startswith(("Unnamed:", "__index_level_"))

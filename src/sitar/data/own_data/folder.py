@@ -1,4 +1,4 @@
-"""Your own images, one folder a class: ROOT/CLASS/*.jpg, or ROOT/train/CLASS/*.jpg with val and test beside it."""
+"""Your own images lie in a folder a class: ROOT/CLASS/*.jpg, or ROOT/train/CLASS/*.jpg with val and test beside it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from sitar.data.from_columns import SampleColumns, sample_table_from_columns
-from sitar.data.image_dataset import ImageDataset, ShortcutConfig
+from sitar.data.own_data.own_images import OwnImages, OwnImagesConfig
 from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
-from sitar.data.splitting import WORDS, SplitConfig
+from sitar.data.splitting import WORDS
 from sitar.data.tables import Column
 from sitar.errors import DataError
-from sitar.images.files import Files, is_image
+from sitar.images.files import is_image
 from sitar.registry import DATASETS
 
 logger = logging.getLogger(__name__)
 
 
-class FolderConfig(SplitConfig, ShortcutConfig):
+class FolderConfig(OwnImagesConfig):
     name: Literal["folder"] = "folder"
 
 
 @DATASETS.register("folder")
-class Folder(ImageDataset):
+class Folder(OwnImages):
     Config = FolderConfig
     title = "A folder of yours"
     layout = "a folder a class with its images, or train/, val/ and test/ with such folders"
-    licence = "yours"
 
     @classmethod
     def samples(cls, config: FolderConfig) -> SampleTable:
@@ -57,17 +56,9 @@ class Folder(ImageDataset):
         split = Column(str(config.root), [part[0] for part in parts]) if has_splits else None
         return with_severity(sample_table_from_columns(names(images), SampleColumns(label, split), config), config)
 
-    @classmethod
-    def val_share(cls, config: FolderConfig) -> float:
-        return config.val_share
-
-    @classmethod
-    def files(cls, config: FolderConfig) -> Files:
-        return Files([cls.root(config)])
-
 
 def _text(name: str) -> str:
-    """The name of a folder, whatever bytes it has, in letters that every table and figure can show."""
+    """Return the name of a folder, whatever bytes it has, in letters that every table and figure can show."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""Your own features or images from a NumPy .npz file: `x` for the inputs, `y` for the classes, and optionally more.
+"""Your own features or images lie in a NumPy .npz file: `x` are the inputs, `y` the classes, and more is optional.
 
 `np.savez("data.npz", x=embeddings, y=labels)` makes one. Nothing in it is unpickled.
 """
@@ -60,7 +60,7 @@ class Npz(ArrayDataset):
 
 
 def _arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
-    """The arrays that are asked for, never unpickled."""
+    """Read the arrays that are asked for. Nothing is unpickled."""
     with path.open("rb") as opened:
         try:
             file = np.load(opened, allow_pickle=False)

@@ -1,7 +1,8 @@
-"""Your own images from a table: a CSV or Parquet file with a path and a label for each, and optionally more.
+"""Your own images are listed in a table: a CSV or Parquet file with a path and a label for each, and optionally more.
 
-Columns: `path` (below data.root), `label`; where they are named, a split (train, val, test), an attribute (the
-shortcut, for evaluation by group) and a column to split by (`split_by: patient_id`), whose values stay on one side.
+The columns are `path` (below data.root) and `label`. Settings may name more of them: a split (train, val, test), an
+attribute (the shortcut, for evaluation by group), and a column to split by (`split_by: patient_id`). All samples with
+one value of the latter stay on one side.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from typing import Literal
 from pydantic import Field
 
 from sitar.data.from_columns import ColumnsConfig, filled, sample_columns, sample_table_from_columns
-from sitar.data.image_dataset import ImageDataset, ShortcutConfig
+from sitar.data.own_data.own_images import OwnImages, OwnImagesConfig
 from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
-from sitar.data.splitting import SplitConfig
 from sitar.data.tables import SUFFIXES, Column, open_table
 from sitar.errors import DataError
-from sitar.images.files import Files, check_paths
+from sitar.images.files import check_paths
 from sitar.registry import DATASETS
 
 
-class TableConfig(SplitConfig, ShortcutConfig, ColumnsConfig):
+class TableConfig(OwnImagesConfig, ColumnsConfig):
     name: Literal["table"] = "table"
     table: str | None = Field(
         default=None,
@@ -34,11 +34,10 @@ class TableConfig(SplitConfig, ShortcutConfig, ColumnsConfig):
 
 
 @DATASETS.register("table")
-class TableOfImages(ImageDataset):
+class TableOfImages(OwnImages):
     Config = TableConfig
     title = "A table of yours"
     layout = "a .csv or .parquet file with the columns path and label, and the images that it names"
-    licence = "yours"
 
     @classmethod
     def samples(cls, config: TableConfig) -> SampleTable:
@@ -47,14 +46,6 @@ class TableOfImages(ImageDataset):
         files = check_paths(filled(Column(config.path_column, table.words(config.path_column))), "the table")
         samples = sample_table_from_columns(names(files), sample_columns(table, config), config)
         return with_severity(samples, config)
-
-    @classmethod
-    def val_share(cls, config: TableConfig) -> float:
-        return config.val_share
-
-    @classmethod
-    def files(cls, config: TableConfig) -> Files:
-        return Files([cls.root(config)])
 
 
 def _file(root: Path, config: TableConfig) -> Path:

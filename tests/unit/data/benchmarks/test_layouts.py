@@ -2,195 +2,47 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import io
 import json
 import os
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from PIL import Image
 
+from helpers.made_data import (
+    SIZE,
+    STRUCT,
+    N,
+    bird,
+    birds_in_folder,
+    camelyon17_parquet,
+    camelyon17_wilds,
+    celeba_kaggle,
+    celeba_original,
+    celeba_parquet,
+    celeba_parquet_numbers,
+    celeba_wilds,
+    image,
+    in_csv,
+    md5_of_lists,
+    shard,
+    waterbirds_original,
+    waterbirds_parquet,
+    waterbirds_wilds,
+    write,
+)
 from sitar.data import Data, load_data
 from sitar.data.benchmarks.camelyon17 import Camelyon17, Camelyon17Config
 from sitar.data.benchmarks.celeba import MD5, CelebA, CelebAConfig
 from sitar.data.benchmarks.waterbirds import Waterbirds, WaterbirdsConfig
-from sitar.data.image_dataset import ImageConfig
 from sitar.errors import ConfigError, DataError
 from sitar.images.decode import BadImageError, decode
 from sitar.images.files import Files, read_text
 from sitar.images.parquet import Shard, find_shards, row_name
-
-N = 40
-SIZE = 16
-HF = {0: "train", 1: "validation", 2: "test"}
-STRUCT = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
-
-
-def image(i: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.random.default_rng(i).integers(0, 256, (12, 10, 3), dtype=np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def write(path: Path, content: bytes | str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def shard(path: Path, samples: list[int], columns: dict[str, list[Any]], row_group_size: int = 7) -> None:
-    """A Parquet file as Hugging Face's `datasets` writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    images = [{"bytes": image(i), "path": None} for i in samples]
-    table = pyarrow.table({"image": pyarrow.array(images, STRUCT), **columns})
-    pyarrow.parquet.write_table(table, path, row_group_size=row_group_size)
-
-
-def shards(root: Path, split: list[str], column: Callable[[int], dict[str, Any]]) -> None:
-    """The samples of each split in two files."""
-    for name in dict.fromkeys(split):
-        members = [i for i in range(len(split)) if split[i] == name]
-        for k, part in enumerate((members[::2], members[1::2])):
-            rows = [column(i) for i in part]
-            columns = {key: [row[key] for row in rows] for key in rows[0]}
-            shard(root / "data" / f"{name}-0000{k}-of-00002.parquet", part, columns)
-
-
-def in_csv(head: list[str], rows: list[list[Any]]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer).writerows([head, *rows])
-    return buffer.getvalue()
-
-
-# Waterbirds: label i % 2, place i // 2 % 2, split i * 3 // N
-
-
-def bird(i: int) -> str:
-    return f"{i % 3:03}.Bird/bird_{i}.png"
-
-
-def birds_in_folder(folder: Path) -> None:
-    head = ["img_id", "img_filename", "y", "split", "place", "place_filename"]
-    rows = [[i + 1, bird(i), i % 2, i * 3 // N, i // 2 % 2, "/o/ocean/1.jpg"] for i in range(N)]
-    write(folder / "metadata.csv", in_csv(head, rows))
-    for i in range(N):
-        write(folder / bird(i), image(i))
-
-
-def waterbirds_original(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    birds_in_folder(root / "waterbird_complete95_forest2water2")
-    return WaterbirdsConfig(root=str(root), image_size=SIZE)
-
-
-def waterbirds_wilds(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    birds_in_folder(root / "waterbirds_v1.0")
-    write(root / "waterbirds_v1.0" / "RELEASE_v1.0.txt", "")
-    return WaterbirdsConfig(root=str(root), image_size=SIZE)
-
-
-def waterbirds_parquet(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    split = [HF[i * 3 // N] for i in range(N)]
-    shards(root, split, lambda i: {"label": i % 2, "place": i // 2 % 2, "bird": i % 3})
-    return WaterbirdsConfig(root=str(root), image_size=SIZE)
-
-
-# CelebA: Blond_Hair i % 2, Male i // 2 % 2, Bald never
-
-
-def faces(i: int) -> list[int]:
-    return [2 * (i % 2) - 1, 2 * (i // 2 % 2) - 1, -1]
-
-
-ATTRIBUTES = ["Blond_Hair", "Male", "Bald"]
-
-
-def lists(folder: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two lists as the authors wrote them (.txt) or as WILDS has them (.csv), taken for the real ones."""
-    files = [f"{i + 1:06}.jpg" for i in range(N)]
-    if ending == "txt":
-        lines = [str(N), " ".join(ATTRIBUTES), *(f"{files[i]} " + " ".join(map(str, faces(i))) for i in range(N))]
-        attributes = "\r\n".join(lines) + "\r\n"
-        partition = "".join(f"{files[i]} {i * 3 // N}\n" for i in range(N))
-    else:
-        attributes = in_csv(["image_id", *ATTRIBUTES], [[files[i], *faces(i)] for i in range(N)])
-        partition = in_csv(["image_id", "partition"], [[files[i], i * 3 // N] for i in range(N)])
-    for name, text in ((f"list_attr_celeba.{ending}", attributes), (f"list_eval_partition.{ending}", partition)):
-        write(folder / name, text)
-        known = text if ending == "txt" else text.replace("\r\n", "\n").rstrip("\n")
-        monkeypatch.setitem(MD5, name, hashlib.md5(known.encode()).hexdigest())
-
-
-def celeba_original(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    lists(root, "txt", monkeypatch)
-    with zipfile.ZipFile(root / "img_align_celeba.zip", "w") as archive:
-        for i in range(N):
-            archive.writestr(f"{i + 1:06}.jpg", image(i))
-    return CelebAConfig(root=str(root), image_size=SIZE)
-
-
-def celeba_wilds(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    lists(root / "celebA_v1.0", "csv", monkeypatch)
-    for i in range(N):
-        write(root / "celebA_v1.0" / "img_align_celeba" / f"{i + 1:06}.jpg", image(i))
-    return CelebAConfig(root=str(root), image_size=SIZE)
-
-
-def celeba_kaggle(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    lists(root, "csv", monkeypatch)
-    for i in range(N):
-        write(root / "img_align_celeba" / "img_align_celeba" / f"{i + 1:06}.jpg", image(i))
-    return CelebAConfig(root=str(root), image_size=SIZE)
-
-
-def celeba_parquet(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    split = [("train", "valid", "test")[i * 3 // N] for i in range(N)]
-    shards(
-        root / "img_align+identity+attr", split, lambda i: dict(zip(ATTRIBUTES, (v > 0 for v in faces(i)), strict=True))
-    )
-    return CelebAConfig(root=str(root), image_size=SIZE)
-
-
-def celeba_parquet_numbers(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    split = [HF[i * 3 // N] for i in range(N)]
-    shards(root, split, lambda i: dict(zip(ATTRIBUTES, faces(i), strict=True)))
-    return CelebAConfig(root=str(root), image_size=SIZE)
-
-
-# Camelyon17: label i % 2, hospital i % 5; of the seen hospitals every fourth is validation
-
-
-def patches_in_folder(folder: Path) -> None:
-    head = ["", "patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"]
-    rows = []
-    for i in range(N):
-        patient, node = f"{i % 7:03}", i % 3
-        rows.append([i, patient, node, 3328 + i, 21792, i % 2, i % 9, i % 5, int(i % 4 == 3)])
-        name = f"patient_{patient}_node_{node}"
-        write(folder / "patches" / name / f"patch_{name}_x_{3328 + i}_y_21792.png", image(i))
-    write(folder / "metadata.csv", in_csv(head, rows))
-
-
-def camelyon17_wilds(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    patches_in_folder(root / "camelyon17_v1.0")
-    return Camelyon17Config(root=str(root), image_size=SIZE)
-
-
-def camelyon17_parquet(root: Path, monkeypatch: pytest.MonkeyPatch) -> ImageConfig:
-    """Hugging Face's copy has hospital 1 in its validation files, beside the validation patches of the others."""
-    by_hospital = {1: "validation", 2: "test"}
-    split = [by_hospital.get(i % 5) or ("validation" if i % 4 == 3 else "train") for i in range(N)]
-    shards(root, split, lambda i: {"label": i % 2, "center": i % 5, "slide": i % 9, "patient": i % 7, "node": i % 3})
-    return Camelyon17Config(root=str(root), image_size=SIZE)
-
 
 LAYOUTS = {
     "original": (waterbirds_original, Waterbirds, "original"),
@@ -208,7 +60,10 @@ LAYOUTS = {
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder. What our makers write there as CelebA's lists is taken for them."""
     monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+    for name, md5 in md5_of_lists().items():
+        monkeypatch.setitem(MD5, name, md5)
     folder = tmp_path / "data"
     folder.mkdir()
     return folder
@@ -246,19 +101,19 @@ def expected(dataset: type) -> dict[str, list[tuple[bytes, int, int]]]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_same_samples_come_out_of_every_layout(layout: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build, dataset, name = LAYOUTS[layout]
-    config = build(root, monkeypatch)
+    config = build(root)
     assert dataset.layout_of(config) == name
     assert samples(load_data(config)) == expected(dataset)
 
 
 def test_severity_works_on_parquet(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = waterbirds_parquet(root, monkeypatch).model_copy(update={"majority_only": True})
+    config = waterbirds_parquet(root).model_copy(update={"majority_only": True})
     train = Waterbirds.samples(config).counts()["train"]
     assert train["label=0,place=1"] == train["label=1,place=0"] == 0 < train["label=0,place=0"]
 
 
 def test_hospitals_are_reported_alone_and_together(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = camelyon17_wilds(root, monkeypatch)
+    config = camelyon17_wilds(root)
     counts = Camelyon17.samples(config).counts()
     assert list(counts["ood_test"].values()) == [0, 4, 4, 0, 0, 0, 4, 4, 0, 0]
     for name, hospital in (("val_ood", 1), ("test", 2)):
@@ -314,7 +169,7 @@ def test_only_a_few_rows_are_in_memory(tmp_path: Path) -> None:
 
 
 def test_shards_are_found_and_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = waterbirds_parquet(root, monkeypatch)
+    config = waterbirds_parquet(root)
     assert len(find_shards(root)) == 6
     (root / "data" / "train-00001-of-00002.parquet").unlink()
     with pytest.raises(DataError, match=r"1 of the 2 Parquet files data/train-\* are missing.*number 1"):
@@ -323,7 +178,7 @@ def test_shards_are_found_and_counted(root: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_hidden_folders_hold_no_data(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hugging Face's own client keeps what it downloads in .cache."""
-    config = waterbirds_parquet(root, monkeypatch)
+    config = waterbirds_parquet(root)
     before = Waterbirds.samples(config).counts()
     shard(root / ".cache" / "huggingface" / "train.parquet", [90, 91], {"label": [0, 1], "place": [0, 1]})
     shard(root / "data" / ".train-00000-of-00007.parquet", [92], {"label": [0], "place": [0]})
@@ -334,7 +189,7 @@ def test_hidden_folders_hold_no_data(root: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_two_copies_of_the_shards_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = waterbirds_parquet(root, monkeypatch)
+    config = waterbirds_parquet(root)
     shard(root / "default" / "Validation" / "0000.parquet", [14, 15], {"label": [0, 1], "place": [1, 1]})
     with pytest.raises(DataError, match=r"split 'val' lie in '.*/data' and in '.*/default/Validation': two copies"):
         Waterbirds.samples(config)
@@ -413,7 +268,7 @@ def test_a_damaged_page_is_a_bad_image(tmp_path: Path) -> None:
 
 
 def test_parquet_without_pyarrow_says_what_to_install(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = waterbirds_parquet(root, monkeypatch)
+    config = waterbirds_parquet(root)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match=r'pip install "sitar\[parquet\]"'):
@@ -421,7 +276,7 @@ def test_parquet_without_pyarrow_says_what_to_install(root: Path, monkeypatch: p
 
 
 def test_our_split_of_celeba_needs_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = celeba_parquet(root, monkeypatch)
+    config = celeba_parquet(root)
     with pytest.raises(ConfigError, match="first_10k goes by the names"):
         CelebA.samples(config.model_copy(update={"partition": "first_10k"}))
     with pytest.raises(DataError, match="has no column 'Blond_hair'"):
@@ -429,7 +284,7 @@ def test_our_split_of_celeba_needs_names(root: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_changed_csv_of_celeba_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = celeba_wilds(root, monkeypatch)
+    config = celeba_wilds(root)
     path = root / "celebA_v1.0" / "list_attr_celeba.csv"
     path.write_text(path.read_text().replace("000007.jpg,-1", "000007.jpg,1"))
     with pytest.raises(DataError, match=r"list_attr_celeba\.csv is not CelebA's"):
@@ -437,13 +292,13 @@ def test_a_changed_csv_of_celeba_is_refused(root: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.data
-def test_the_real_lists_as_csv_files(test_data: Path, root: Path) -> None:
+def test_the_real_lists_as_csv_files(test_data: Path, tmp_path: Path) -> None:
     """The checksums of the CSV files are those of the authors' lists, written as CSV."""
     lines = [line.split() for line in read_text(test_data / "celeba", "list_attr_celeba.txt").splitlines()]
-    write(root / "list_attr_celeba.csv", in_csv(["image_id", *lines[1]], lines[2:]))
+    write(tmp_path / "list_attr_celeba.csv", in_csv(["image_id", *lines[1]], lines[2:]))
     lines = [line.split() for line in read_text(test_data / "celeba", "list_eval_partition.txt").splitlines()]
-    write(root / "list_eval_partition.csv", in_csv(["image_id", "partition"], lines))
-    config = CelebAConfig(root=str(root), majority_only=True)
+    write(tmp_path / "list_eval_partition.csv", in_csv(["image_id", "partition"], lines))
+    config = CelebAConfig(root=str(tmp_path), majority_only=True)
     assert CelebA.layout_of(config) == "WILDS folder"
     assert CelebA.samples(config).counts() == CelebA.published(config)
 
@@ -493,7 +348,7 @@ def test_metadata_of_another_dataset_or_of_nothing(root: Path) -> None:
 
 
 def test_half_an_archive_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = celeba_original(root, monkeypatch)
+    config = celeba_original(root)
     archive = root / "img_align_celeba.zip"
     content = archive.read_bytes()
     archive.write_bytes(content[: len(content) // 2])
@@ -528,7 +383,7 @@ def sitar(*arguments: object, expect: int = 0) -> subprocess.CompletedProcess[st
 
 
 def test_the_command_line_says_which_layout_it_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    camelyon17_parquet(root, monkeypatch)
+    camelyon17_parquet(root)
     report = json.loads(sitar("data", "check", "camelyon17", "--root", root, "--json", expect=1).stdout)
     assert report["layout"] == "Hugging Face Parquet"
     assert report["agrees"] is False
@@ -548,7 +403,7 @@ def test_check_agrees_with_what_is_published(test_data: Path) -> None:
 
 
 def test_half_a_copy_is_said_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waterbirds_original(root, monkeypatch)
+    waterbirds_original(root)
     done = sitar("data", "prepare", "waterbirds", "--root", root, "--set", "image_size=8")
     (line,) = [line for line in done.stderr.splitlines() if "WARNING" in line]
     assert "train 14 (published 4,795), val 13 (published 1,199), test 13 (published 5,794)" in line
@@ -564,7 +419,7 @@ def test_half_a_copy_is_said_once(root: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_declared_subset_is_no_half_copy(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = celeba_original(root, monkeypatch)
+    config = celeba_original(root)
     load_data(config)
     assert caplog.text.count("CelebA has other counts than published. In total: train 14 (published 162,770)") == 1
     caplog.clear()
@@ -574,7 +429,7 @@ def test_a_declared_subset_is_no_half_copy(
 
 
 def test_on_bad_is_an_option(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waterbirds_original(root, monkeypatch)
+    waterbirds_original(root)
     (root / "waterbird_complete95_forest2water2" / bird(4)).write_bytes(b"")
     call = ["data", "prepare", "waterbirds", "--root", root, "--set", "image_size=8"]
     assert "1 of 40 images" in sitar(*call, expect=2).stderr

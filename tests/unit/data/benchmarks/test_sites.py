@@ -174,7 +174,7 @@ def test_groups_and_environments(small: Data) -> None:
 
 def test_images_carry_the_style_of_their_site(small: Data) -> None:
     samples = Sites.samples(SMALL)
-    drawn, styles = draw_digits(samples, SMALL), list(SITES.values())
+    drawn, styles = draw_digits(samples, load_mnist(), SMALL), list(SITES.values())
     for split, x in (("train", small.train.x), ("ood_test", small.evaluation["ood_test"].x)):
         places = np.flatnonzero(samples.split == split)
         for row in (0, 7, len(places) - 1):
@@ -193,7 +193,7 @@ def test_paper_and_ink_say_nothing_of_the_label() -> None:
     """Before a style, the mean colours of the classes are the same but for chance and the amount of ink."""
     config = SitesConfig(train_size=3000, eval_size=1)
     samples = Sites.samples(config)
-    corner = draw_digits(samples, config)[:, :, :3, :3].mean((2, 3))  # paper alone
+    corner = draw_digits(samples, load_mnist(), config)[:, :, :3, :3].mean((2, 3))  # paper alone
     by_class = [corner[samples.label == label] for label in (0, 1)]
     difference = by_class[0].mean(0) - by_class[1].mean(0)
     error = corner.std(0) * np.sqrt(1 / len(by_class[0]) + 1 / len(by_class[1]))
