@@ -21,11 +21,11 @@ import run
 from matplotlib.figure import Figure
 
 from sitar.errors import SitarError
-from sitar.reporting.figures.gradcam_figure import heat_figure, read_heat
+from sitar.reporting.figures.gradcam_figure import gradcam_figure, read_gradcam
 from sitar.reporting.figures.panels import panels_figure
 from sitar.reporting.figures.style import save
 from sitar.reporting.figures.sweeps import sweep_panels
-from sitar.reporting.figures.traversal_figure import read_walk, walks_figure
+from sitar.reporting.figures.traversal_figure import read_traversals, traversal_figure
 from sitar.run_folder import RunFolder
 
 DOCS = run.HERE.parent / "docs"
@@ -161,8 +161,8 @@ def main(words: list[str] | None = None) -> None:
 
 def draw_picture(name: str, folders: list[Path], start: int | None) -> Figure:
     if name == "traversals":
-        return walks_figure([read_walk(RunFolder(folder), start) for folder in folders])
-    return heat_figure([read_heat(RunFolder(folder)) for folder in folders])
+        return traversal_figure([read_traversals(RunFolder(folder), start) for folder in folders])
+    return gradcam_figure([read_gradcam(RunFolder(folder)) for folder in folders])
 
 
 def write(figure: Figure, path: Path) -> None:

@@ -32,7 +32,7 @@ from typing import Any
 
 import yaml
 
-from sitar.reporting.tables import UPPER_BOUND, UPPER_BOUND_NOTE
+from sitar.reporting.tables.table import UPPER_BOUND, UPPER_BOUND_NOTE
 from sitar.run_folder import Run, RunFolder
 
 HERE = Path(__file__).parent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -15,6 +16,8 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch read it, and for t
 import torch
 
 from sitar.data import Data, EvalSplit, TrainSplit
+from sitar.data.benchmarks import color_mnist, mnist_files, sites
+from sitar.training import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -31,6 +34,30 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests leave nothing in the user's cache, and take nothing from it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SITAR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for one test."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SITAR_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def asked_once() -> Iterator[None]:
+    """MNIST is unpacked, and git and the installed packages are asked for versions, once and not in every run."""
+    embedded = functools.cache(mnist_files.load_mnist)
+
+    def load_mnist(root: str | None = None) -> mnist_files.MNIST:
+        return embedded() if root is None else mnist_files.load_mnist(root)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(color_mnist, "load_mnist", load_mnist)
+        patch.setattr(sites, "load_mnist", load_mnist)
+        patch.setattr(environment, "commit", functools.cache(environment.commit))
+        patch.setattr(environment, "versions", functools.cache(environment.versions))
         yield
 
 

@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
@@ -19,7 +19,17 @@ RENAMED_PARTS = {"through": "shared_axes", "wrong": "mistakes"}  # version 1 of 
 
 
 class PartSchema(BaseModel):
+    """A part has values. Its arrays must agree with them."""
+
     model_config = ConfigDict(strict=True, extra="ignore")
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes that dimensions of the arrays must have."""
+        return {}
+
+    def prefixes(self) -> list[str]:
+        """Return what stands before the names of the arrays. There is one set of arrays for each prefix."""
+        return [""]
 
 
 class AxisSensitivity(PartSchema):
@@ -50,9 +60,18 @@ class TraversalStart(PartSchema):
 class Traversals(PartSchema):
     """Which axes were moved, from which latents, to which values."""
 
-    axes: list[int]
+    axes: Annotated[list[int], Field(min_length=1)]
     values: list[list[FiniteFloat]]
-    starts: list[TraversalStart]
+    starts: Annotated[list[TraversalStart], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _values_of_each_axis(self) -> Self:
+        if len(self.axes) != len(self.values):
+            raise ValueError("axes and values are of different lengths")
+        return self
+
+    def sizes(self) -> dict[str, int]:
+        return {"start": len(self.starts), "axis": len(self.axes)}
 
 
 class GradCAM(PartSchema):
@@ -65,30 +84,74 @@ class GradCAM(PartSchema):
 
 
 class Mistakes(PartSchema):
-    """Misclassified images are arrays only."""
+    """Of which splits misclassified images are kept."""
+
+    splits: list[str]
+
+    def prefixes(self) -> list[str]:
+        return [f"{split}/" for split in self.splits]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an explanation, as a reader of run folders must know it."""
+    """A part of an explanation, as a reader of run folders must know it.
+
+    `arrays` names the dimensions of each array. Dimensions of the same name have the same size.
+    """
 
     title: str  # what a report calls it
     schema: type[PartSchema]
-    has_arrays: bool = False
+    arrays: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_arrays(self) -> bool:
+        return bool(self.arrays)
 
 
 PARTS = {  # in the order of explain.json
-    "traversals": Part("sliders that traverse latent axes", Traversals, has_arrays=True),
+    "traversals": Part(
+        "traversals of latent axes",
+        Traversals,
+        {"images": "start axis step channel height width", "probabilities": "start axis step class"},
+    ),
     "sensitivity": Part("which of its own axes a classifier uses", AxisSensitivity),
     "shared_axes": Part("which axes of one VAE all classifiers use", SharedAxes),
-    "gradcam": Part("Grad-CAM", GradCAM, has_arrays=True),
-    "mistakes": Part("images that one model gets wrong and another right", Mistakes, has_arrays=True),
+    "gradcam": Part(
+        "Grad-CAM",
+        GradCAM,
+        {
+            "images": "image channel height width",
+            "maps": "image height width",
+            "labels": "image",
+            "predicted": "image",
+            "index": "image",
+        },
+    ),
+    "mistakes": Part(
+        "images that one model gets wrong and another right",
+        Mistakes,
+        {"index": "image", "images": "image channel height width"},
+    ),
 }
 
 
 def array_parts() -> list[str]:
     """Return the names of the parts that have arrays."""
     return [name for name, part in PARTS.items() if part.has_arrays]
+
+
+def arrays_fit(part: Part, values: Mapping[str, Any], arrays: Mapping[str, Any]) -> bool:
+    """Return whether the arrays of a part are all there, with dimensions that agree with each other and its values."""
+    content = part.schema.model_validate(values)
+    for prefix in content.prefixes():
+        sizes = content.sizes()
+        for name, dimensions in part.arrays.items():
+            array, names = arrays.get(prefix + name), dimensions.split()
+            if array is None or array.ndim != len(names):
+                return False
+            if any(sizes.setdefault(name, size) != size for name, size in zip(names, array.shape, strict=True)):
+                return False
+    return True
 
 
 def upgrade_explanation(explanation: Mapping[str, Any]) -> dict[str, Any]:

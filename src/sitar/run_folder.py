@@ -19,7 +19,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ from sitar.findings import (
     PARTS,
     RENAMED_PARTS,
     array_parts,
+    arrays_fit,
     sound_parts,
     upgrade_explanation,
 )
@@ -474,12 +475,13 @@ class Run:
         return (self.explanation or {}).get(name)
 
     def part_arrays(self, name: str) -> Arrays:
-        """Return the arrays of a part of the explanation. They are empty where there are none."""
+        """Return the arrays of a part of the explanation. They are empty where there are none that fit the part."""
         if name not in self._part_arrays:
-            try:
-                self._part_arrays[name] = self.folder.part_arrays(name) if PARTS[name].has_arrays else {}
-            except RunError:
-                self._part_arrays[name] = {}
+            values, arrays = self.part(name), {}
+            if values is not None and PARTS[name].has_arrays:
+                with suppress(RunError):
+                    arrays = self.folder.part_arrays(name)
+            self._part_arrays[name] = arrays if values and arrays_fit(PARTS[name], values, arrays) else {}
         return self._part_arrays[name]
 
     @cached_property
@@ -498,6 +500,10 @@ class Run:
         """Return the names of the classes. Runs of early releases have none, so theirs are numbered."""
         widths = [array.shape[1] for name, array in self._predictions.items() if name.endswith("/logits")]
         return self.result.get("classes") or [f"class {i}" for i in range(max(widths, default=2))]
+
+    def class_name(self, label: int) -> str:
+        """Return the name of a class. A label that no class has is shown as a number."""
+        return self.classes[label] if label < len(self.classes) else f"class {label}"
 
     def logits(self, split: str) -> NDArray[np.float32]:
         import numpy as np

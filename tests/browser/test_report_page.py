@@ -12,12 +12,11 @@ import pytest
 
 from helpers.made_runs import make_run
 from sitar.reporting.html.report import write_report
+from sitar.reporting.html.sections import SECTIONS
 
 CHROMIUM = os.environ.get("SITAR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 EVIL = "<script>alert(1)</script>"
-SECTIONS = ("summary", "accuracy", "groups", "walks", "sensitivity", "wrong", "gradcam", "training", "scores",
-            "confusion", "settings")  # fmt: skip
 
 if not os.environ.get("SITAR_BROWSER"):  # where it is set, a missing browser is a failure
     pytest.importorskip("playwright", reason="needs Playwright: pip install --group browser")
@@ -57,24 +56,24 @@ def page(browser: Any, report: Path) -> Iterator[Any]:
 class Watched:
     def __init__(self, browser: Any, report: Path, width: int, scheme: str) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True)
-        self.report, self.wrong = report, []
+        self.report, self.problems = report, []
 
     def __enter__(self) -> Any:
         page = self.context.new_page()
-        page.on("console", lambda message: self.wrong.append(message.text))
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("dialog", lambda dialog: (self.wrong.append(dialog.message), dialog.dismiss()))
+        page.on("console", lambda message: self.problems.append(message.text))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (self.problems.append(dialog.message), dialog.dismiss()))
         page.on("request", self._request)
         page.goto(self.report.as_uri())
         return page
 
     def _request(self, request: Any) -> None:
         if not request.url.startswith(("data:", self.report.as_uri())):
-            self.wrong.append(request.url)
+            self.problems.append(request.url)
 
     def __exit__(self, *_: object) -> None:
         self.context.close()
-        assert self.wrong == []
+        assert self.problems == []
 
 
 def test_every_section_renders(page: Any) -> None:
@@ -102,18 +101,18 @@ def test_a_slider_changes_the_picture_and_the_probability(page: Any) -> None:
     assert card.locator(".probabilities .fill").first.evaluate("bar => bar.style.width") == "86%"
 
 
-def test_another_model_and_another_start_can_be_walked(page: Any) -> None:
-    walker = page.locator(".walker")
-    first = walker.locator(".tile.now").first.screenshot()
-    walker.locator("select.start").select_option(index=0)
-    second = walker.locator(".tile.now").first.screenshot()
-    walker.locator("select.run").select_option(index=0)
-    third = walker.locator(".tile.now").first.screenshot()
+def test_another_model_and_another_start_can_be_chosen(page: Any) -> None:
+    traversals = page.locator(".traversals")
+    first = traversals.locator(".tile.now").first.screenshot()
+    traversals.locator("select.start").select_option(index=0)
+    second = traversals.locator(".tile.now").first.screenshot()
+    traversals.locator("select.run").select_option(index=0)
+    third = traversals.locator(".tile.now").first.screenshot()
     assert len({first, second, third}) == 3
 
 
 def test_images_of_two_models_can_be_chosen(page: Any) -> None:
-    box = page.locator(".wrong")
+    box = page.locator(".mistakes")
     count = box.locator("figure").count()
     assert count > 0
     assert box.locator("figure").first.inner_text().count("taken for") == 1
@@ -126,7 +125,7 @@ def test_images_of_two_models_can_be_chosen(page: Any) -> None:
 
 
 def test_more_images_are_shown_on_request(page: Any) -> None:
-    box = page.locator(".wrong")
+    box = page.locator(".mistakes")
     assert box.locator("figure").count() == 24
     box.locator("button.more").click()
     assert box.locator("figure").count() > 24

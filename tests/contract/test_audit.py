@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ import torch
 
 from helpers import toys
 from helpers.runs import TINY_DATA, TINY_MODEL, fresh, hashes, load_data, run, settings, toy
-from sitar.analysis.audit import audit as shortcuts
-from sitar.analysis.audit.audit import audit_run, check_has_axes, examine
+from sitar.analysis.audit import audit as auditing
+from sitar.analysis.audit.audit import audit_model, audit_run, check_has_axes, train_and_audit
 from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import DataError, RunError
 from sitar.evaluation.trained_model import load
@@ -23,7 +25,7 @@ from sitar.models import VAE
 from sitar.presets import load_config
 from sitar.registry import METHODS
 from sitar.reporting.figures.audit_figure import draw_audit
-from sitar.reporting.tables import audit_table
+from sitar.reporting.tables.audit import audit_table
 from sitar.run_folder import RunFolder
 
 AXES = TINY_MODEL["latent_dim"]
@@ -103,7 +105,7 @@ def test_the_axes_of_every_vae_are_audited(method: str, runs: Callable[..., RunF
 
 def test_the_scores_are_of_held_out_latents(runs: Callable[..., RunFolder]) -> None:
     model = load(runs(), "cpu")
-    audit, _ = examine(model)
+    audit, _ = audit_model(model)
     split = model.data.evaluation["val"]
     with torch.no_grad():
         mu = model.method.vae.encode(split.x.float() / 255)[0].numpy()
@@ -115,13 +117,13 @@ def test_an_axis_that_stays_at_0_is_not_used(runs: Callable[..., RunFolder], mon
     model = load(runs(), "cpu")
     with torch.no_grad():
         model.method.vae.mean.weight.mul_(torch.tensor([[100.0], [100.0], [1e-4], [100.0]]))
-    audit, _ = examine(model)
+    audit, _ = audit_model(model)
     assert [axis["axis"] for axis in audit["axes"] if not axis["used"]] == [2]
     assert audit["axes"][-1]["axis"] == 2
     assert audit_table(audit).rows[-1][0] == "2 *"
     assert "* is not used" in audit_table(audit).note
-    monkeypatch.setattr(shortcuts, "USED", 1e9)
-    assert examine(model)[0]["verdict"]["kind"] == "nothing encoded"
+    monkeypatch.setattr(auditing, "USED", 1e9)
+    assert audit_model(model)[0]["verdict"]["kind"] == "nothing encoded"
 
 
 def test_the_logistic_regression_has_learned_the_label(tiny_data: Data) -> None:
@@ -139,19 +141,26 @@ def test_the_logistic_regression_has_learned_the_label(tiny_data: Data) -> None:
 
 def test_an_audit_is_the_same_again(runs: Callable[..., RunFolder]) -> None:
     model = load(runs(), "cpu")
-    assert examine(model)[0] == examine(model)[0]
+    assert audit_model(model)[0] == audit_model(model)[0]
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.forward = function
 
 
 def leaky(model: Any, attribute: bool = True) -> None:
     """Axis 1 becomes the colour: redness of the image, less its greenness."""
 
-    def encode(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def encode(x: torch.Tensor) -> torch.Tensor:
         generator = torch.Generator().manual_seed(len(x))
         mu = torch.randn(len(x), AXES, generator=generator)
         mu[:, 1] = 0.1 * mu[:, 1] + x[:, 0].mean((1, 2)) * 20 - x[:, 1].mean((1, 2)) * 20
-        return mu, torch.zeros_like(mu)
+        return mu
 
-    model.method.vae.encode = encode
+    model.method.vae.encoder = Function(encode)
+    model.method.vae.mean = torch.nn.Identity()
     if not attribute:
         for name, split in model.data.evaluation.items():
             model.data.evaluation[name] = EvalSplit(split.x, split.y)
@@ -172,7 +181,7 @@ def toys_or_real(config: Any) -> Data:
 def test_an_axis_that_is_the_colour_is_called_so(runs: Callable[..., RunFolder]) -> None:
     model = load(runs(), "cpu")
     leaky(model)
-    audit, arrays = examine(model)
+    audit, arrays = audit_model(model)
     assert (audit["verdict"]["kind"], audit["verdict"]["axes"]) == ("one", [1])
     assert audit["attribute"]["attribute_auc"][1] > 0.99
     assert "it is rather color than the label" in audit["verdict"]["words"]
@@ -185,7 +194,7 @@ def test_an_axis_that_is_the_colour_is_called_so(runs: Callable[..., RunFolder])
 def test_no_attribute_is_needed(runs: Callable[..., RunFolder]) -> None:
     model = load(runs(), "cpu")
     leaky(model, attribute=False)
-    audit, _ = examine(model)
+    audit, _ = audit_model(model)
     assert audit["attribute"] is None
     assert audit["verdict"]["kind"] == "one"
     assert "AUC" not in audit["verdict"]["words"]
@@ -194,7 +203,7 @@ def test_no_attribute_is_needed(runs: Callable[..., RunFolder]) -> None:
 
 def test_the_split_that_ties_label_and_attribute_least(runs: Callable[..., RunFolder]) -> None:
     """At rho = 1 label and colour are one thing in every split: the first is as good as any."""
-    audit, _ = examine(load(runs(data={**TINY_DATA, "rho": 1.0}), "cpu"))
+    audit, _ = audit_model(load(runs(data={**TINY_DATA, "rho": 1.0}), "cpu"))
     assert audit["attribute"]["split"] == "val"
     assert audit["attribute"]["tie"] == pytest.approx(1)
     model = load(runs(), "cpu")
@@ -203,7 +212,7 @@ def test_the_split_that_ties_label_and_attribute_least(runs: Callable[..., RunFo
     model.data = Data(
         model.data.train, {**model.data.evaluation, "ood_test": loose}, model.data.classes, model.data.checksum
     )
-    assert examine(model)[0]["attribute"]["split"] == "ood_test"
+    assert audit_model(model)[0]["attribute"]["split"] == "ood_test"
 
 
 @pytest.mark.usefixtures("_own_data")
@@ -214,7 +223,7 @@ def test_too_small_data_is_said(rare: int, scored: bool, runs: Callable[..., Run
     split = model.data.evaluation["val"]
     keep = torch.cat([(split.y == 0).nonzero()[:, 0], (split.y == 1).nonzero()[:rare, 0]])
     model.data.evaluation["val"] = EvalSplit(split.x[keep], split.y[keep])
-    audit, arrays = examine(model)
+    audit, arrays = audit_model(model)
     assert audit["verdict"]["kind"] == "too few"
     assert f"class 'digits 5-9' has {rare} held out" in audit["verdict"]["words"]
     assert bool(audit["axes"]) == bool(arrays) == scored
@@ -255,41 +264,36 @@ def test_many_classes(tmp_path: Path) -> None:
     """Of eight classes two are shown, those that an axis holds furthest apart."""
     audit = audit_run(run(toy("vae", data={"name": "toy_blobs", "classes": 8}), tmp_path / "run"), "cpu")
     assert audit["chance"] == 1 / 8
-    for about in audit["pictures"]:
-        axis = next(axis for axis in audit["axes"] if axis["axis"] == about["axis"])
-        assert about["classes"] == sorted(axis["furthest_classes"])
+    for picture in audit["pictures"]:
+        axis = next(axis for axis in audit["axes"] if axis["axis"] == picture["axis"])
+        assert picture["classes"] == sorted(axis["furthest_classes"])
 
 
 def test_what_is_left_out_is_said(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcuts, "MOST_HELD_OUT", 150)
-    monkeypatch.setattr(shortcuts, "MOST_TRAIN", 200)
-    audit, _ = examine(load(runs(max_samples=100), "cpu"))
+    monkeypatch.setattr(auditing, "MOST_HELD_OUT", 150)
+    monkeypatch.setattr(auditing, "MOST_TRAIN", 200)
+    audit, _ = audit_model(load(runs(max_samples=100), "cpu"))
     assert "The VAE was shown 100 of 300 training samples" in audit["notes"][0]
     assert "Scores are of 150 of 400 held-out samples" in audit["notes"][1]
     assert (audit["held_out"]["n"], audit["held_out"]["of"]) == (150, 400)
 
 
-@pytest.mark.usefixtures("_toys")
-@pytest.mark.parametrize(
-    ("method", "options", "error", "message"),
-    [
-        ("erm", {}, RunError, "the method 'erm' has none. Give a run or a preset of chroma_vae, sitar, vae"),
-        (
-            "vae",
-            {"data": {"name": "toy_blobs", "splits": ["ood_test"]}},
-            DataError,
-            "no val split",
-        ),
-    ],
-)
-def test_what_cannot_be_audited_is_said(
-    method: str, options: Any, error: type, message: str, runs: Callable[..., RunFolder]
-) -> None:
-    folder = runs(method, **options)
+def refused(folder: RunFolder, error: type[Exception], message: str) -> None:
+    """Nothing in the folder changes."""
     before = hashes(folder.path)
     with pytest.raises(error, match=message):
         audit_run(folder, "cpu")
     assert hashes(folder.path) == before
+
+
+def test_a_run_without_a_vae_is_refused(runs: Callable[..., RunFolder]) -> None:
+    advice = "the method 'erm' has none. Give a run or a preset of chroma_vae, sitar, vae"
+    refused(runs("erm"), RunError, advice)
+
+
+@pytest.mark.usefixtures("_toys")
+def test_data_without_val_is_refused(runs: Callable[..., RunFolder]) -> None:
+    refused(runs("vae", data={"name": "toy_blobs", "splits": ["ood_test"]}), DataError, "no val split")
 
 
 @pytest.mark.parametrize(
@@ -328,3 +332,37 @@ def test_changed_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(toys, "CHECKSUM", "other")
     with pytest.raises(RunError, match="data has changed"):
         audit_run(folder, "cpu")
+
+
+@pytest.mark.usefixtures("_toys")
+def test_settings_are_parsed_once_and_data_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In training and audit together, and in an audit of a finished run."""
+    calls: Counter[str] = Counter()
+
+    def count(module: str, name: str) -> None:
+        function = getattr(importlib.import_module(module), name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(f"{module}.{name}", counted)
+
+    for module in ("sitar.training.run", "sitar.evaluation.trained_model"):
+        count(module, "load_data")
+    for module in ("sitar.training.run", "sitar.evaluation.trained_model", "sitar.analysis.audit.audit"):
+        count(module, "run_config")
+    config, folder = toy("vae"), RunFolder(tmp_path / "run")
+    audit = train_and_audit(config, folder, device="cpu", progress=False)
+    assert calls == {"load_data": 1}, "the settings were parsed before"
+    for again in (lambda: train_and_audit(config, folder, device="cpu", progress=False), lambda: audit_run(folder)):
+        calls.clear()
+        assert again() == audit
+        assert calls == {"load_data": 1, "run_config": 1}
+
+
+@pytest.mark.usefixtures("_toys")
+def test_a_method_without_axes_is_refused_before_it_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="the method 'erm' has none"):
+        train_and_audit(toy("erm"), RunFolder(tmp_path / "run"), device="cpu", progress=False)
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import shlex
 import shutil
@@ -16,26 +18,29 @@ from torch import Tensor
 
 from helpers import toys
 from helpers.runs import TINY_DATA, TINY_MODEL, fresh, hashes, predictions, run, settings, toy
-from sitar.analysis import traversal as pictures
-from sitar.analysis.explain import explain, gradcam, sensitivity, traversals
-from sitar.analysis.explain import mistakes as wrong
-from sitar.analysis.explain import shared_axes as ruler
-from sitar.analysis.explain.explain import examine, explain_runs
-from sitar.analysis.explain.shared_axes import Rulers
-from sitar.analysis.traversal import to_uint8
+from sitar.analysis import thumbnails
+from sitar.analysis.explain import gradcam, mistakes, reference_vae, sensitivity, traversals
+from sitar.analysis.explain.explain import explain_model, explain_runs
+from sitar.analysis.explain.reference_vae import ReferenceVAEs
+from sitar.analysis.explain.subject import Subject
+from sitar.analysis.latents import shortcut_scores
+from sitar.analysis.thumbnails import pixels
 from sitar.data.types import Data, EvalSplit
 from sitar.errors import RunError, SitarError
 from sitar.evaluation.trained_model import load
-from sitar.findings import EXPLAIN_VERSION
+from sitar.files import to_json
+from sitar.findings import EXPLAIN_VERSION, PARTS, arrays_fit
 from sitar.models import VAE
 from sitar.registry import METHODS
 from sitar.reporting.comparison import compare_runs
-from sitar.reporting.html.report import _missing, _through, write_report
-from sitar.reporting.tables import explain_table, through_tables
+from sitar.reporting.html.missing import missing_parts
+from sitar.reporting.html.report import write_report
+from sitar.reporting.html.sections.sensitivity import shared_axes
+from sitar.reporting.tables.explain import explain_table, shared_axes_tables
 from sitar.run_folder import RunFolder
 
-PARTS = ("traversals", "sensitivity", "shared_axes", "gradcam", "mistakes")
-KEYS = ["version", "preset", "seed", "split_of_axes", *PARTS, "reasons"]
+NAMES = ["traversals", "sensitivity", "shared_axes", "gradcam", "mistakes"]
+KEYS = ["version", "preset", "seed", "split_of_axes", *NAMES, "reasons"]
 AXES, STEPS, SHAPE = TINY_MODEL["latent_dim"], 11, (3, 14, 14)
 WITHOUT_SLOPE = {"diffusion", "chroma_vae"}  # with the latter's own head, k-NN
 SMALL = {**TINY_DATA, "eval_size": 60}
@@ -62,7 +67,7 @@ def explained(*folders: RunFolder, **options: Any) -> list[dict[str, Any]]:
 
 def of(folder: RunFolder, candidates: Sequence[RunFolder] = (), **options: Any) -> dict[str, Any]:
     """Without a file being written."""
-    return examine(load(folder, "cpu"), Rulers(candidates, None, "cpu"), **options)[0]
+    return explain_model(Subject(load(folder, "cpu"), ReferenceVAEs(candidates, None, "cpu"), **options))[0]
 
 
 @pytest.mark.parametrize("name", METHODS.names())
@@ -71,6 +76,7 @@ def test_every_method_has_values_or_reasons(name: str, runs: Callable[..., RunFo
     (found,) = explained(folder, axes=vae, box=(0.25, 0.25, 0.75, 0.75))
     assert found == json.loads(folder.explain_file.read_text())
     assert list(found) == KEYS
+    assert list(PARTS) == NAMES
     assert (found["version"], found["split_of_axes"]) == (EXPLAIN_VERSION, "val")
     assert set(found["reasons"]) == {part for part in PARTS if found[part] is None}
     assert all(reason[0].isupper() and reason.endswith(".") for reason in found["reasons"].values())
@@ -90,7 +96,44 @@ def test_every_method_has_values_or_reasons(name: str, runs: Callable[..., RunFo
     (row,) = explain_table([found]).rows
     assert ("–" in row) != sloped
     assert ("The box is 25.0 % of the image" in explain_table([found]).note) == sloped
-    assert len(through_tables([found])) == sloped
+    assert len(shared_axes_tables([found])) == sloped
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_is_what_readers_know_of_it(name: str, runs: Callable[..., RunFolder]) -> None:
+    """The module of its name makes plain values and arrays that fit its entry among the findings."""
+    references = ReferenceVAEs([runs("vae")], None, "cpu")
+    make = importlib.import_module(f"sitar.analysis.explain.{name}").make
+    values, arrays = make(Subject(load(runs("sitar"), "cpu"), references, box=(0.25, 0.25, 0.75, 0.75)))
+    part = PARTS[name]
+    assert json.loads(to_json(values)) == values
+    content = part.schema.model_validate(values)
+    assert set(arrays) == {prefix + array for prefix in content.prefixes() for array in part.arrays}
+    assert arrays_fit(part, values, arrays)
+    source = inspect.getsource(importlib.import_module(f"sitar.analysis.explain.{name}"))
+    assert not [other for other in PARTS if f"sitar.analysis.explain.{other}" in source], "parts do not know each other"
+    for gone in arrays:
+        assert not arrays_fit(part, values, {key: array for key, array in arrays.items() if key != gone})
+        assert not arrays_fit(part, values, {**arrays, gone: arrays[gone][None]})
+        assert not arrays_fit(part, values, {**arrays, gone: arrays[gone][:-1]})
+
+
+def test_a_part_of_an_earlier_version_has_todays_name(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    """As version 1 left it: `through` for the shared axes, `wrong` for the mistakes, and wrong.npz."""
+    shutil.copytree(runs("sitar").path, tmp_path / "run", ignore=shutil.ignore_patterns("artifacts"))
+    folder = RunFolder(tmp_path / "run")
+    (today,) = explained(folder)
+    old = {"shared_axes": "through", "mistakes": "wrong"}
+    before = {old.get(key, key): value for key, value in today.items()} | {"version": 1}
+    folder.explain_file.write_bytes(to_json(before))
+    folder.part_file("mistakes").rename(folder.part_file("wrong"))
+    (comparison,), _ = compare_runs([folder.path])
+    (one,) = comparison.runs
+    assert one.explanation == today
+    assert one.part_arrays("mistakes")
+    assert not [part for part in missing_parts(comparison) if "command" in part]
+    explained(folder)
+    assert not folder.part_file("wrong").exists()
 
 
 def check_axes(part: dict[str, Any], axes: int) -> None:
@@ -158,7 +201,7 @@ def differences(f: Callable[[Tensor], Tensor], mu: Tensor) -> Tensor:
 )
 def test_sensitivity_is_of_the_latent_that_is_used(name: str, network: str, runs: Callable[..., RunFolder]) -> None:
     model = load(runs(name), "cpu")
-    found = sensitivity.sensitivity(model)
+    found = sensitivity.make(Subject(model))[0]
     split = model.data.evaluation["val"]
     net = getattr(model.method, network)
     with torch.no_grad():
@@ -174,7 +217,7 @@ def test_signs_of_two_classes(runs: Callable[..., RunFolder]) -> None:
     weight = torch.tensor([[1.0, 0.0, 2.0, 0.0], [0.0, 0.0, 5.0, -1.0]])
     model.method.classifier = torch.nn.Linear(4, 2, bias=False)
     model.method.classifier.weight.data = weight
-    found = sensitivity.sensitivity(model)
+    found = sensitivity.make(Subject(model))[0]
     with torch.no_grad():
         deviation = model.method.vae.encode(model.data.evaluation["val"].x / 255)[0].std(0)
     torch.testing.assert_close(torch.tensor(found["signed"]), torch.tensor([-1.0, 0, 3, -1]) * deviation)
@@ -189,7 +232,7 @@ def test_chroma_vaes_head_uses_its_part_of_the_latent(head: str, runs: Callable[
 
 
 @pytest.mark.parametrize("name", ["erm", "sitar"])
-def test_the_ruler_moves_the_image(name: str, runs: Callable[..., RunFolder]) -> None:
+def test_the_reference_vae_moves_the_image(name: str, runs: Callable[..., RunFolder]) -> None:
     """Both models on the axes of a third run's VAE, against finite differences of the logits of decoded images."""
     model, vae = load(runs(name), "cpu"), load(runs("vae"), "cpu").method.vae
     found = of(runs(name), [runs("vae")])["shared_axes"]
@@ -200,24 +243,24 @@ def test_the_ruler_moves_the_image(name: str, runs: Callable[..., RunFolder]) ->
     assert found["v"] == of(runs("vae"))["sensitivity"]["v"]
 
 
-def test_the_first_run_with_a_vae_is_the_ruler(runs: Callable[..., RunFolder]) -> None:
+def test_the_first_run_with_a_vae_lends_its_axes(runs: Callable[..., RunFolder]) -> None:
     folders = [runs("erm"), runs("sitar"), runs("vae")]
     found = explained(*folders)
     assert {one["shared_axes"]["run"] for one in found} == {str(folders[1].path)}
-    (table,) = through_tables(found)
+    (table,) = shared_axes_tables(found)
     assert len(table.columns) == 5
     assert [float(row[1]) for row in table.rows] == sorted((float(row[1]) for row in table.rows), reverse=True)
     assert len(explain_table(found).rows) == 3
     assert {one["shared_axes"]["run"] for one in explained(*folders, axes=folders[2])} == {str(folders[2].path)}
 
 
-def test_runs_on_other_data_have_rulers_of_their_own(runs: Callable[..., RunFolder]) -> None:
+def test_runs_on_other_data_are_measured_on_axes_of_their_own(runs: Callable[..., RunFolder]) -> None:
     """The source is the same, and so is its checksum: the samples are not."""
     other = {**SMALL, "rho": 0.6}
     folders = [runs("erm"), runs("vae"), runs("erm", data=other), runs("vae", data=other)]
     found = explained(*folders)
     assert [one["shared_axes"]["run"] for one in found] == [str(folders[i].path) for i in (1, 1, 3, 3)]
-    assert len(through_tables(found)) == 2
+    assert len(shared_axes_tables(found)) == 2
     named = explained(*folders, axes=folders[1])
     assert [one["shared_axes"] is None for one in named] == [False, False, True, True]
     assert "other data than the VAE" in named[2]["reasons"]["shared_axes"]
@@ -226,11 +269,11 @@ def test_runs_on_other_data_have_rulers_of_their_own(runs: Callable[..., RunFold
 
 def test_traversals_move_one_axis_and_ask_the_classifier(runs: Callable[..., RunFolder]) -> None:
     model = load(runs(), "cpu")
-    about, arrays = traversals.traversals(model)
+    about, arrays = traversals.make(Subject(model))
     split = model.data.evaluation["val"]
     with torch.no_grad():
         mu = model.method.vae.encode(split.x / 255)[0]
-    v = sensitivity.scores(mu, split.y, 2)
+    v = shortcut_scores(mu, split.y, 2)
     assert about["axes"] == v.argsort(descending=True).tolist()
     assert [start["label"] for start in about["starts"]] == [-1, 0, 1]
     starts = [mu.mean(0), *(mu[(split.y == c).nonzero()[0, 0]] for c in (0, 1))]
@@ -243,7 +286,7 @@ def test_traversals_move_one_axis_and_ask_the_classifier(runs: Callable[..., Run
             with torch.no_grad():
                 images, probabilities = model.method.vae.decode(z), model.method.classifier(z).softmax(1)
             np.testing.assert_allclose(arrays["probabilities"][k, i], probabilities, atol=1e-5)
-            difference = arrays["images"][k, i].astype(int) - to_uint8(images).numpy()
+            difference = arrays["images"][k, i].astype(int) - pixels(images).numpy()
             assert abs(difference).max() <= 1
 
 
@@ -251,12 +294,12 @@ def test_many_axes_many_classes_and_large_images(
     runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traversals, "MOST_AXES", 2)
-    monkeypatch.setattr(pictures, "MOST_SIDE", 7)
+    monkeypatch.setattr(thumbnails, "MOST_SIDE", 7)
     model = load(runs(), "cpu")
-    about, arrays = traversals.traversals(model)
+    about, arrays = traversals.make(Subject(model))
     assert arrays["images"].shape == (3, 2, STEPS, 3, 7, 7)
     assert len(about["values"]) == 2
-    _, arrays = wrong.wrong(model)
+    _, arrays = mistakes.make(Subject(model))
     assert arrays["ood_test/images"].shape[1:] == (3, 7, 7)
 
 
@@ -271,7 +314,7 @@ def test_eight_classes(tmp_path: Path) -> None:
 
 def test_pictures_of_gradcam_are_of_the_classes_in_turn(runs: Callable[..., RunFolder]) -> None:
     model = load(runs("erm"), "cpu")
-    about, arrays = gradcam.gradcam(model)
+    about, arrays = gradcam.make(Subject(model))
     assert about == {
         "layer": "network.encoder.layers.0", "split": "ood_test", "n": 0, "mass_in_box": None, "box": None
     }  # fmt: skip
@@ -286,21 +329,21 @@ def test_the_box_is_the_one_given_or_the_datasets(
     runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load(runs("erm"), "cpu")
-    given, _ = gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))
-    rest, _ = gradcam.gradcam(model, (0.5, 0.0, 1.0, 1.0))
+    given, _ = gradcam.make(Subject(model, box=(0.0, 0.0, 0.5, 1.0)))
+    rest, _ = gradcam.make(Subject(model, box=(0.5, 0.0, 1.0, 1.0)))
     assert given["mass_in_box"] + rest["mass_in_box"] == pytest.approx(1, abs=1e-5)
     monkeypatch.setattr("sitar.data.benchmarks.color_mnist.ColorMNIST.box_of_interest", lambda _: (0.5, 0.0, 1.0, 1.0))
-    own, _ = gradcam.gradcam(model)
+    own, _ = gradcam.make(Subject(model))
     assert own == rest
-    assert gradcam.gradcam(model, (0.0, 0.0, 0.5, 1.0))[0] == given
+    assert gradcam.make(Subject(model, box=(0.0, 0.0, 0.5, 1.0)))[0] == given
     assert 0 < own["n"] <= 60
     monkeypatch.setattr(gradcam, "MOST", 10)
-    assert 0 < gradcam.gradcam(model)[0]["n"] <= 10
+    assert 0 < gradcam.make(Subject(model))[0]["n"] <= 10
 
 
 def test_wrong_samples_are_those_of_the_predictions(runs: Callable[..., RunFolder]) -> None:
     model = load(runs("erm"), "cpu")
-    about, arrays = wrong.wrong(model)
+    about, arrays = mistakes.make(Subject(model))
     assert about == {"splits": ["id_test", "ood_test"], "most": 200}
     stored = predictions(model.folder)
     index = arrays["ood_test/index"]
@@ -314,16 +357,16 @@ def test_two_runs_hold_the_same_wrong_samples(runs: Callable[..., RunFolder], mo
     model = load(runs("erm"), "cpu")
     truth = {name: split.y.numpy() for name, split in model.data.evaluation.items()}
 
-    def held(mistakes: list[int]) -> list[int]:
+    def held(wrong: list[int]) -> list[int]:
         guess = truth["ood_test"].copy()
-        guess[mistakes] = 1 - guess[mistakes]
-        monkeypatch.setattr(wrong, "read_predictions", lambda _: {**truth, "ood_test": guess})
-        return wrong.wrong(model)[1]["ood_test/index"].tolist()
+        guess[wrong] = 1 - guess[wrong]
+        monkeypatch.setattr(mistakes, "predicted_classes", lambda _: {**truth, "ood_test": guess})
+        return mistakes.make(Subject(model))[1]["ood_test/index"].tolist()
 
     one, two = held(list(range(40))), held(list(range(20, 60)))
     assert one != sorted(one)  # a split may be sorted by class
     assert [i for i in one if i >= 20] == [i for i in two if i < 40]
-    monkeypatch.setattr(wrong, "MOST", 5)
+    monkeypatch.setattr(mistakes, "MOST", 5)
     assert held(list(range(40))) == one[:5]
 
 
@@ -332,8 +375,10 @@ def test_a_run_without_errors_has_no_wrong_images(runs: Callable[..., RunFolder]
     stored = predictions(model.folder)
     sure = {f"{name}/logits": np.eye(2)[stored[f"{name}/y"]] for name in ("id_test", "ood_test")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wrong, "read_predictions", lambda _: {name[:-7]: value.argmax(1) for name, value in sure.items()})
-        _, arrays = wrong.wrong(model)
+        patch.setattr(
+            mistakes, "predicted_classes", lambda _: {name[:-7]: value.argmax(1) for name, value in sure.items()}
+        )
+        _, arrays = mistakes.make(Subject(model))
     assert arrays["ood_test/images"].shape == (0, *SHAPE)
     assert arrays["ood_test/images"].dtype == np.uint8
 
@@ -364,15 +409,15 @@ class TestFeaturesAndEncoders:
     @pytest.mark.parametrize("name", ["sitar", "erm"])
     def test_behind_an_encoder(self, name: str, freeze: bool, tmp_path: Path) -> None:
         """Its VAE decodes features, but its logits can be asked through another VAE, and the encoder has maps."""
-        ruled = run(toy("vae", model=TINY_MODEL), tmp_path / "vae")
+        reference = run(toy("vae", model=TINY_MODEL), tmp_path / "vae")
         folder = run(toy(name, model={**ENCODER, "freeze_encoder": freeze}), tmp_path / "run")
-        (found,) = explained(folder, axes=ruled, box=(0.0, 0.0, 0.5, 0.5))
+        (found,) = explained(folder, axes=reference, box=(0.0, 0.0, 0.5, 0.5))
         assert set(found["reasons"]) == {"traversals"}
         if name == "sitar":
             assert "Behind an encoder" in found["reasons"]["traversals"]
         place = "" if freeze else "vae.backbone." if name == "sitar" else "network.backbone."
         assert found["gradcam"]["layer"] == f"{place}network.layer1.0.conv2"  # behind it a map of 8x8 is one place
-        model, vae = load(folder, "cpu"), load(ruled, "cpu").method.vae
+        model, vae = load(folder, "cpu"), load(reference, "cpu").method.vae
         with torch.no_grad():
             mu = vae.encode(model.data.evaluation["val"].x / 255)[0]
 
@@ -402,12 +447,12 @@ def test_the_split_of_gradcam(runs: Callable[..., RunFolder]) -> None:
     for names, expected in ((("val", "test", "ood_test"), "ood_test"), (("val", "test"), "test"), (("val",), "val")):
         kept = dict.fromkeys(names, splits["val"])
         model.data = Data(model.data.train, kept, model.data.classes, model.data.checksum)
-        assert gradcam.gradcam(model)[0]["split"] == expected
-    reasons = examine(model, Rulers([], None, "cpu"))[0]["reasons"]
+        assert gradcam.make(Subject(model))[0]["split"] == expected
+    reasons = explain_model(Subject(model))[0]["reasons"]
     assert reasons["mistakes"] == "This data has no test split."
     empty = EvalSplit(splits["val"].x[:0], splits["val"].y[:0])
     model.data = Data(model.data.train, {"val": empty}, model.data.classes, model.data.checksum)
-    assert set(examine(model, Rulers([], None, "cpu"))[0]["reasons"]) == set(PARTS)
+    assert set(explain_model(Subject(model))[0]["reasons"]) == set(PARTS)
 
 
 def test_it_is_the_same_again_and_old_files_go(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
@@ -422,9 +467,9 @@ def test_it_is_the_same_again_and_old_files_go(runs: Callable[..., RunFolder], t
 
 
 def test_bugs_surface_and_reasons_do_not(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "gradcam", raising(SitarError("A reason.")))
+    monkeypatch.setattr(gradcam, "make", raising(SitarError("A reason.")))
     assert of(runs("erm"))["reasons"]["gradcam"] == "A reason."
-    monkeypatch.setattr(explain, "gradcam", raising(ValueError("a bug")))
+    monkeypatch.setattr(gradcam, "make", raising(ValueError("a bug")))
     with pytest.raises(ValueError, match="a bug"):
         of(runs("erm"))
 
@@ -487,15 +532,15 @@ def test_damaged_predictions_are_a_reason(runs: Callable[..., RunFolder], tmp_pa
     assert "cannot be read" in explained(folder)[0]["reasons"]["mistakes"]
 
 
-def test_a_ruler_is_loaded_once(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_vae_is_loaded_once(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[RunFolder] = []
 
-    class Counted(ruler.TrainedModel):
+    class Counted(reference_vae.TrainedModel):
         def __init__(self, folder: RunFolder, device: str) -> None:
             loaded.append(folder)
             super().__init__(folder, device)
 
-    monkeypatch.setattr(ruler, "TrainedModel", Counted)
+    monkeypatch.setattr(reference_vae, "TrainedModel", Counted)
     explained(runs("erm"), runs("jtt"), axes=runs("vae"))
     assert loaded == [runs("vae")]
 
@@ -512,14 +557,14 @@ def test_the_commands_of_a_report_leave_runs_side_by_side(runs: Callable[..., Ru
     assert "decoded by the VAE of" in write_report(paths, tmp_path / "r.html").read_text(encoding="utf-8")
     for _ in range(2):
         (comparison,), _ = compare_runs(paths)
-        for part in _missing(comparison):
+        for part in missing_parts(comparison):
             if "command" in part:
-                *given, option, ruler = shlex.split(part["command"])[2:]
+                *given, option, reference = shlex.split(part["command"])[2:]
                 assert option == "--axes"
-                explained(*(RunFolder(Path(run)) for run in given), axes=RunFolder(Path(ruler)))
+                explained(*(RunFolder(Path(run)) for run in given), axes=RunFolder(Path(reference)))
     (comparison,), _ = compare_runs(paths)
-    assert not [part for part in _missing(comparison) if "command" in part]
-    through = _through(comparison)
-    assert through is not None
-    assert [bar.label for bar in through["bars"][0].bars] == [run.label for run in comparison.runs]
+    assert not [part for part in missing_parts(comparison) if "command" in part]
+    side_by_side = shared_axes(comparison)
+    assert side_by_side is not None
+    assert [bar.label for bar in side_by_side["bars"][0].bars] == [run.label for run in comparison.runs]
     assert len(comparison.runs) == 3

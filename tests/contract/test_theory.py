@@ -17,12 +17,12 @@ from safetensors.torch import load_file, save_file
 from helpers import toys
 from helpers.runs import TINY_MODEL, hashes, run, settings, toy
 from sitar.analysis.theory import examine_theory
-from sitar.cli.theory import order_in_words
 from sitar.errors import DataError, RunError, SitarError
 from sitar.evaluation.trained_model import load
 from sitar.files import to_json
-from sitar.reporting.figures.style import theory_figure, to_png
-from sitar.reporting.tables import theory_table, unsettled_order
+from sitar.reporting.figures.style import to_png
+from sitar.reporting.figures.theory import theory_figure
+from sitar.reporting.tables.theory import order_in_words, theory_table, unsettled_order
 from sitar.run_folder import RunFolder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from sitar.findings import EXPLAIN_VERSION
 from sitar.run_folder import RunFolder
 
 SPLITS = ("train", "val", "id_test", "ood_test")
@@ -103,10 +104,10 @@ def explain(
     }
     has_axes = method == "sitar"
     about = {
-        "version": 1, "preset": "made", "seed": 0, "split_of_axes": "val",
+        "version": EXPLAIN_VERSION, "preset": "made", "seed": 0, "split_of_axes": "val",
         "traversals": {"axes": list(range(axes)), "starts": [{"label": -1}, {"label": 0}], "values": values}
         if has_axes else None,
-        "sensitivity": part, "shared_axes": {**part, "run": "runs/ruler", "preset": "made/sitar", "seed": 0},
+        "sensitivity": part, "shared_axes": {**part, "run": "runs/reference", "preset": "made/sitar", "seed": 0},
         "gradcam": {"layer": "3", "split": "ood_test", "n": 50, "mass_in_box": 0.625, "box": [0.2, 0.2, 0.8, 0.8]},
         "mistakes": {"splits": ["id_test", "ood_test"], "most": 200},
         "reasons": {} if has_axes else {"traversals": "A plain network decodes nothing."},
@@ -119,18 +120,20 @@ def explain(
         rest = np.full((2, axes, STEPS, len(classes)), 0.0, np.float32)
         rest[..., 0], rest[..., 1] = chance, 1 - chance
         _save(folder.artifacts / "traversals.npz", images=images.astype(np.uint8), probabilities=rest)
-    some = (255 * _smooth(random, (6, 3), size)).astype(np.uint8)
+    images = (255 * _smooth(random, (6, 3), size)).astype(np.uint8)
     y = np.arange(6) % len(classes)
     maps = _smooth(random, (6,), size).astype(np.float32)
-    _save(folder.artifacts / "gradcam.npz", images=some, maps=maps, labels=y, predicted=(y + 1) % len(classes), index=y)
-    wrong: dict[str, np.ndarray] = {}
+    _save(
+        folder.artifacts / "gradcam.npz", images=images, maps=maps, labels=y, predicted=(y + 1) % len(classes), index=y
+    )
+    mistakes: dict[str, np.ndarray] = {}
     for split in ("id_test", "ood_test"):
         missed = np.flatnonzero(predictions[f"{split}/logits"].argmax(1) != predictions[f"{split}/y"])[:200]
-        wrong |= {
+        mistakes |= {
             f"{split}/index": missed,
             f"{split}/images": (255 * _smooth(random, (len(missed), 3), size)).astype(np.uint8),
         }
-    _save(folder.artifacts / "mistakes.npz", **wrong)
+    _save(folder.artifacts / "mistakes.npz", **mistakes)
 
 
 def _smooth(random: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:

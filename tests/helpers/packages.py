@@ -1,9 +1,17 @@
-"""Small packages that look installed, made for one test."""
+"""Small packages that look installed, made for one test, and what a process knows of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+from sitar import plugins
+from sitar.presets import files
+from sitar.registry import DATASETS, METHODS
 
 
 def install(
@@ -24,3 +32,25 @@ def install(
     for path, source in modules.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_text(source)
+
+
+@contextmanager
+def as_in_a_new_process(*paths: Path) -> Iterator[None]:
+    """Look for packages anew, in the folders `paths` too, and forget afterwards what was found and imported."""
+    for registry in (METHODS, DATASETS):
+        registry.names()
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        for path in paths:
+            patch.syspath_prepend(str(path))
+        for registry in (METHODS, DATASETS):
+            patch.setattr(registry, "_classes", dict(registry._classes))
+            patch.setattr(registry, "_plugins", None)
+        patch.setattr(plugins, "_files", {})
+        files._files.cache_clear()
+        yield
+    files._files.cache_clear()
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if name.startswith("imported_") or file.startswith(tuple(map(str, paths))):
+            del sys.modules[name]

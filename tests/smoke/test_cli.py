@@ -230,7 +230,7 @@ def test_demo(tmp_path: Path) -> None:
     report = tmp_path / "demo/report-seed3.html"
     assert f"Report, to open in a browser: {report}" in " ".join(done.stdout.split())
     page = report.read_text(encoding="utf-8")
-    for section in ("summary0", "walks0", "sensitivity0", "wrong0", "gradcam0"):
+    for section in ("summary0", "traversals0", "sensitivity0", "mistakes0", "gradcam0"):
         assert f'id="{section}"' in page
     assert "digits 0-4" in page
     assert "sitar train demo/sitar --seed 3 --set" in page

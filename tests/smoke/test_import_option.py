@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.cli import sitar, sitar_error
+from helpers.packages import as_in_a_new_process
 from sitar.cli.imports import import_files
-from sitar.cli.main import main
 from sitar.errors import ConfigError
 from sitar.registry import METHODS
 
@@ -21,47 +20,43 @@ TINY = ["--set", "data.image_size=14", "--set", "data.train_size=200", "--set", 
 TINY += ["--set", "model.channels=[4]", "--set", "train.epochs=1", "--quiet"]
 
 
-def sitar(*arguments: object, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own: what a file registers stays until the process ends."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "sitar", *map(str, arguments)],
-        cwd=cwd, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done
+@pytest.fixture(autouse=True)
+def _new_process() -> Iterator[None]:
+    """What a file registers stays until its process ends."""
+    with as_in_a_new_process():
+        yield
 
 
 def test_a_run_of_a_method_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(EXAMPLE.read_text())
     method = ["--set", "method.name=label_smoothing", "--set", "method.smoothing=0.2"]
-    trained = sitar("train", "color_mnist/erm", *TINY, *method, "--import", "mine.py", "--out", "run", cwd=tmp_path)
-    assert trained.stderr == ""
+    options = [*TINY, *method, "--import", "mine.py", "--out", "run"]
+    assert sitar("train", "color_mnist/erm", *options, cwd=tmp_path).stderr == ""
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert environment["imports"] == ["mine.py"]
     assert environment["plugins"]["method"].startswith("LabelSmoothing in the file mine.py (sha256 ")
     assert environment["command"].endswith("--set method.smoothing=0.2 --import mine.py")
     recorded = json.loads((tmp_path / "run" / "result.json").read_text())
     assert recorded["method"] == "label_smoothing"
-
-    message = sitar("evaluate", "run", cwd=tmp_path, expect=2).stderr
-    assert "Unknown method 'label_smoothing'." in message
-    assert "If it comes from a file of yours, name the file with --import. If from a package, install" in message
-    again = sitar("evaluate", "run", "--import", "mine.py", "--json", cwd=tmp_path)
-    assert json.loads(again.stdout) == recorded["splits"]
     assert {path.name for path in tmp_path.iterdir()} == {"mine.py", "run"}  # no bytecode
 
 
-def test_a_file_that_cannot_be_imported_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_such_a_method_is_loaded_with_its_file(tmp_path: Path) -> None:
+    options = [*TINY, "--set", "method.name=label_smoothing", "--import", EXAMPLE, "--out", "run"]
+    with as_in_a_new_process():
+        sitar("train", "color_mnist/erm", *options, cwd=tmp_path)
+    message = sitar_error("evaluate", "run", cwd=tmp_path)
+    assert "Unknown method 'label_smoothing'." in message
+    assert "If it comes from a file of yours, name the file with --import. If from a package, install" in message
+    again = sitar("evaluate", "run", "--import", EXAMPLE, "--json", cwd=tmp_path)
+    assert json.loads(again.stdout) == json.loads((tmp_path / "run" / "result.json").read_text())["splits"]
+
+
+def test_a_file_that_cannot_be_imported_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import sitar\nsitar.nothing\n")
-    monkeypatch.setattr(sys, "argv", ["sitar", "train", "color_mnist/erm", "--import", str(tmp_path / "mine.py")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
     reason = "line 2: AttributeError: module 'sitar' has no attribute 'nothing'."
-    assert capsys.readouterr().err == f"Error: {str(tmp_path / 'mine.py')!r} cannot be imported: {reason}\n"
+    message = sitar_error("train", "color_mnist/erm", "--import", "mine.py", cwd=tmp_path)
+    assert message == f"Error: 'mine.py' cannot be imported: {reason}\n"
 
 
 def test_a_file_that_takes_one_of_our_names(tmp_path: Path) -> None:

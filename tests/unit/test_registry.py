@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -31,7 +31,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Insta
 
     yield of
     for name in set(sys.modules) - before:
-        del sys.modules[name]
+        if name.startswith(("toy_", "box_", "imported_")):
+            del sys.modules[name]
 
 
 def registry() -> Registry:
@@ -143,18 +144,21 @@ def test_a_file_cannot_take_the_name_of_a_plugin_or_of_ours(installed: Install, 
     assert toys.added_by("mine").startswith(f"Class in the file {tmp_path / 'mine.py'} (sha256 ")
 
 
-def test_who_registers_first_cannot_take_one_of_our_names() -> None:
-    """A class from outside is entered after ours, even when nothing of ours was imported before."""
-    code = "from sitar.registry import METHODS\n@METHODS.register('erm')\nclass Class: ..."
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    owners = "by sitar.methods.erm.ERM, and by __main__.Class"
-    assert f"ValueError: method 'erm' is registered twice: {owners}" in done.stderr
+def test_ours_are_there_first(installed: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own classes are imported at the first look-up, and before somebody else's class is registered."""
+    home = "from toy_shelf import toys\n@toys.register('ours')\nclass Ours: ..."
+    installed("toy-home", {}, {"toy_home.py": home})
+    shelf = ModuleType("toy_shelf")
+    monkeypatch.setitem(sys.modules, "toy_shelf", shelf)
+    shelf.toys = toys = Registry("toy", home="toy_home", group=GROUP)  # type: ignore[attr-defined]
+    assert toys.names() == ["ours"]
+    assert toys.get("ours").__name__ == "Ours"
 
-
-def test_the_first_look_at_names_sees_ours() -> None:
-    code = "from sitar.registry import METHODS, DATASETS\nprint(*METHODS.names(), *DATASETS.names())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert {"erm", "color_mnist"} <= set(done.stdout.split())
+    del sys.modules["toy_home"]
+    shelf.toys = toys = Registry("toy", home="toy_home", group=GROUP)  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"toy 'ours' is registered twice: by toy_home\.Ours, and by builtins\.int"):
+        toys.register("ours")(int)
+    assert toys.get("ours").__name__ == "Ours"
 
 
 def test_an_unknown_name_says_how_others_come_in() -> None:

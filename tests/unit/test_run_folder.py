@@ -274,14 +274,16 @@ def test_explanation_of_version_1_is_read_in_the_names_of_today(folder):
     old |= {"through": {**axes, "run": "r", "n": 3}, "wrong": {"splits": ["test"]}, "reasons": {"through": "why"}}
     folder.artifacts.mkdir()
     folder.explain_file.write_bytes(to_json(old))
-    np.savez(folder.part_file("wrong"), **{"test/index": np.arange(3)})
+    images = np.zeros((3, 1, 2, 2), np.uint8)
+    np.savez(folder.part_file("wrong"), **{"test/index": np.arange(3), "test/images": images})
     folder.finish(RESULT)
     run = Run.read(folder)
     assert run.part("shared_axes") == {**axes, "run": "r", "n": 3}
     assert run.part("mistakes") == {"splits": ["test"]}
     assert run.explanation["reasons"] == {"shared_axes": "why"}
     assert run.part_arrays("mistakes")["test/index"].tolist() == [0, 1, 2]
-    folder.write_explanation({**run.explanation}, {"mistakes": {"test/index": np.arange(2)}})
+    arrays = {"test/index": np.arange(2), "test/images": images[:2]}
+    folder.write_explanation({**run.explanation}, {"mistakes": arrays})
     assert sorted(path.name for path in folder.artifacts.iterdir()) == ["explain.json", "mistakes.npz"]
     assert Run.read(folder).part_arrays("mistakes")["test/index"].tolist() == [0, 1]
 

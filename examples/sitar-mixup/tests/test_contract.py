@@ -1,4 +1,4 @@
-"""The checks that every method of sitar passes, run on the method of this package."""
+"""The checks that every method and every dataset of sitar passes, run on those of this package."""
 
 import pytest
 
@@ -7,4 +7,9 @@ import sitar.testing
 
 @pytest.mark.parametrize("check", sitar.testing.method_checks("mixup"))
 def test_mixup(check) -> None:
+    check()
+
+
+@pytest.mark.parametrize("check", sitar.testing.dataset_checks("stripes", train_size=100, eval_size=50))
+def test_stripes(check) -> None:
     check()

@@ -1,1 +1,1 @@
-"""What a trained model and its data tell when asked: needs torch, and leaves what reports show."""
+"""Ask a trained model and its data. This room needs torch, and leaves in run folders what reports show."""

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sitar.analysis.samples import check_same_data, no_held_out
+from sitar.analysis.latents import posterior_means
+from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, permutation
 from sitar.config import run_config
-from sitar.data.types import in_batches
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.functional.correlation import label_correlation
@@ -23,30 +23,32 @@ from sitar.run_folder import RunFolder
 
 GRID_POINTS = 4096  # the largest grid; with more axes draws take its place
 DRAWS = 2048
-BATCHES = 20  # of training samples, from which v is computed
+BATCHES = 20  # of training samples, from which the noise is computed
 ALPHAS = tuple(2.0**-k for k in range(9))
-ROUNDING = 1e-13  # relative to the objective: a remainder below it is not one
+ROUNDING = 1e-13  # relative to the objective: a remainder below it is rounding
 
 
 def examine_theory(
     folder: RunFolder, device: str = "auto", noise: str | None = None, samples: int = 128
 ) -> dict[str, Any]:
-    """Means over held-out samples of every term of Theorem 1, for a finished run with noise; plain values.
+    """Compute every term of Theorem 1 for a finished run with noise, as means over held-out samples.
 
-    The latents are posterior means. v is computed as in training, batch by batch, with the weights that the run kept.
-    A remainder is the mean over samples of its modulus, so that samples cannot cancel each other. `noise` takes the
-    place of the run's own.
+    The latents are posterior means. The noise is computed as in training, batch by batch, with the weights that the run
+    kept. A remainder is the mean over samples of its absolute value, so that samples cannot cancel each other. `noise`
+    takes the place of the run's own.
     """
     folder.result()  # refuses a run that is not finished
-    settings = run_config(folder.read_config()).method
-    kind = _noise(settings, folder, noise)
+    config = run_config(folder.read_config())
+    settings = config.method
+    kind = _noise_kind(settings, folder, noise)
     assert isinstance(settings, SITARConfig)
-    model = TrainedModel(folder, device)
+    model = TrainedModel(folder, device, config=config)
     check_same_data(model)
     assert isinstance(model.method, SITAR)
 
-    y, z = _held_out(model, samples)
-    A = _rows(model, kind)
+    x, y = held_out(model, samples, mixed=True)
+    z = posterior_means(model, x).double()
+    A = _noise_rows(model, kind)
     f = copy.deepcopy(model.method.classifier).cpu().double().requires_grad_(False)
     weight = model.method.cpu().sample_weight(y)
     weight = torch.ones(len(y)) if weight is None else weight / weight.mean()
@@ -75,7 +77,7 @@ def examine_theory(
         }
 
     return {
-        "split": "val",
+        "split": HELD_OUT,
         "samples": len(y),
         "noise": kind,
         "noise_scale": A.square().sum(0).sqrt().tolist(),  # v, for noise along the axes
@@ -94,8 +96,8 @@ def examine_theory(
     }
 
 
-def _noise(settings: Any, folder: RunFolder, noise: str | None) -> str:
-    """Which noise to expand in, or why the theorem says nothing about this run."""
+def _noise_kind(settings: Any, folder: RunFolder, noise: str | None) -> str:
+    """Return the noise to expand in. A run that the theorem says nothing about is refused."""
     if not isinstance(settings, SITARConfig):
         raise RunError(
             f"Theorem 1 is about SITAR's noise on the latent, and the run in {str(folder.path)!r} is of another "
@@ -117,44 +119,23 @@ def _noise(settings: Any, folder: RunFolder, noise: str | None) -> str:
     return noise or settings.noise
 
 
-def _held_out(model: TrainedModel, samples: int) -> tuple[Tensor, Tensor]:
-    split = model.data.evaluation.get("val")
-    if split is None or len(split) == 0:
-        raise no_held_out(model, "and the theorem is held against samples that were not trained on")
-    index = _some(len(split), samples)
-    return split.y[index], _means(model, split.x[index])
-
-
-def _rows(model: TrainedModel, noise: str) -> Tensor:
-    """The noise's A, averaged over batches of training samples as training draws them."""
+def _noise_rows(model: TrainedModel, noise: str) -> Tensor:
+    """Compute the noise's A, averaged over batches of training samples as training draws them."""
     train, size = model.data.train, model.config.train.batch_size
-    index = _some(len(train), BATCHES * size)
-    mu, y = _means(model, train.x[index]).float(), train.y[index].cpu()
+    index = permutation(len(train))[: BATCHES * size]  # mixed, as training mixes: a split may be sorted by class
+    mu, y = posterior_means(model, train.x[index]), train.y[index].cpu()
     assert isinstance(model.method, SITAR)
     class_weight = model.method.class_weight
     rows = []
-    for some, labels in zip(mu.split(size), y.split(size), strict=True):
-        if len(some) == min(size, len(mu)):  # a shorter last batch would be noisier
+    for latents, labels in zip(mu.split(size), y.split(size), strict=True):
+        if len(latents) == min(size, len(mu)):  # a shorter last batch would be noisier
             weight = None if class_weight is None else class_weight.cpu()[labels]
-            rows.append(NOISES[noise].rows(label_correlation(some, labels, len(model.classes), weight)))
+            rows.append(NOISES[noise].rows(label_correlation(latents, labels, len(model.classes), weight)))
     return torch.stack(rows).mean(0).double()
 
 
-def _some(size: int, count: int) -> Tensor:
-    """Indices of samples, the same in every call: a split may be sorted by class."""
-    return torch.randperm(size, generator=torch.Generator().manual_seed(0))[:count]
-
-
-def _means(model: TrainedModel, x: Tensor) -> Tensor:
-    """Posterior means in float64 of inputs as a split stores them."""
-    method = model.method
-    assert isinstance(method, SITAR)
-    x = x if model.encoder is None else model.encoder(x)
-    mu = in_batches(lambda some: method.vae.encode(some)[0], x, model.device, method.evaluation_batch)
-    return mu.cpu().double()
-
-
 def _rule(distribution: UnitNoise, axes: int) -> Rule:
+    """Return a grid of points for the expectation, or draws where a grid would be too large."""
     nodes = 16 if distribution in ("gaussian", "uniform") else 2
     if nodes**axes <= GRID_POINTS:
         return grid(distribution, axes, nodes)

@@ -27,31 +27,29 @@ def command(
     as_json: Json = False,
 ) -> None:
     """What does this data tempt a model with? Latent axes that give the label away, without group labels."""
-    from sitar.analysis.audit.audit import audit_run, check_has_axes
+    from sitar.analysis.audit.audit import audit_run, train_and_audit
     from sitar.analysis.audit.target import find_target
     from sitar.errors import ConfigError
     from sitar.presets import load_config
     from sitar.reporting.figures.audit_figure import draw_audit
-    from sitar.reporting.tables import audit_table
+    from sitar.reporting.tables.audit import audit_table
     from sitar.run_folder import RunFolder
-    from sitar.training.run import train
+    from sitar.training.run import default_folder
 
     target = find_target(what, set_ or [], root)
     if isinstance(target, RunFolder):
         if out is not None or seed is not None:
             raise ConfigError(f"{what!r} is a run, and the audit is written into it: leave --out and --seed out.")
-        folder = target
+        folder, audit = target, audit_run(target, device)
     else:
         preset, overrides = target
-        check_has_axes(load_config(preset, overrides, seed))
+        config = load_config(preset, overrides, seed)
+        folder = RunFolder(default_folder(config, overrides) if out is None else out)
         try:
-            folder = train(
-                preset, seed=seed, overrides=overrides, out=out, device=device, resume=True, progress=not quiet
-            )
+            audit = train_and_audit(config, folder, overrides=overrides, device=device, progress=not quiet)
         except KeyboardInterrupt:
             print("\nStopped. The same command continues where it was.", file=sys.stderr)
             raise typer.Exit(130) from None
-    audit = audit_run(folder, device)
     drawn = draw_audit(folder)
     if as_json:
         print_json({"run": str(folder.path), **audit})

@@ -13,7 +13,7 @@ from sitar.config import apply_overrides, section_config
 from sitar.errors import ConfigError
 from sitar.progress import ShownProgress
 from sitar.registry import DATASETS
-from sitar.reporting.tables import Table
+from sitar.reporting.tables.table import Table
 
 if TYPE_CHECKING:
     from sitar.data import Dataset
@@ -95,7 +95,7 @@ def prepare(
 
 def _about(dataset: type[Dataset]) -> dict[str, Any]:
     return {
-        "files": f"data.{dataset.setting}: {dataset.layout}",
+        "files": dataset.layout if dataset.setting is None else f"data.{dataset.setting}: {dataset.layout}",
         "licence": dataset.licence,
         "citation": dataset.citation,
         "homepage": dataset.homepage,

@@ -34,9 +34,10 @@ def command(
     """ERM, the control and SITAR on digits whose colour gives the label away, in a few minutes on a laptop."""
     from sitar.analysis.explain.explain import explain_runs
     from sitar.reporting.comparison import group_runs, read_runs
-    from sitar.reporting.figures.style import demo_figure
+    from sitar.reporting.figures.demo import demo_figure
+    from sitar.reporting.figures.style import save
     from sitar.reporting.html.report import write_report
-    from sitar.reporting.tables import compare_table
+    from sitar.reporting.tables.runs import compare_table
 
     started = time.perf_counter()
     configs = {label: load_config(preset, set_ or [], seed) for label, preset in RUNS.items()}
@@ -44,7 +45,7 @@ def command(
     options = [word for setting in set_ or [] for word in ("--set", setting)]
     _train_all(folders, configs, ["--seed", str(seed), "--device", device, *options])
     figure = out / f"demo-seed{seed}.png"
-    demo_figure(folders, figure)
+    save(demo_figure(folders), figure)
     runs = list(folders.values())
     if not all(folder.is_explained for folder in runs):
         for _ in explain_runs(runs, device=device):

@@ -8,7 +8,7 @@ import typer
 
 from sitar.cli.output import Json, print_json, print_table
 from sitar.errors import SitarError
-from sitar.reporting.tables import Table
+from sitar.reporting.tables.table import Table
 
 
 def command(as_json: Json = False) -> None:

@@ -17,7 +17,8 @@ def command(
 ) -> None:
     """Evaluate a finished run's model anew on every split; the run folder is not changed."""
     from sitar.evaluation.trained_model import load
-    from sitar.reporting.tables import details_table, groups_table, marked, splits_table
+    from sitar.reporting.tables.splits import details_table, groups_table, splits_table
+    from sitar.reporting.tables.table import marked
 
     model = load(run, device)
     splits = model.evaluate()

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,31 +35,32 @@ def command(
 ) -> None:
     """What does a model use, where does it look, what does it get wrong? Left in the run folders for reports."""
     from sitar.analysis.explain.explain import explain_runs
-    from sitar.reporting.tables import explain_table, through_tables
+    from sitar.reporting.tables.explain import explain_table, shared_axes_tables
 
     bounds = None if box is None else parse_box(box)
-    ruler = None if axes is None else RunFolder(axes)
-    found = list(explain_runs([RunFolder(run) for run in runs], ruler, bounds, device))
+    folders = [RunFolder(run) for run in runs]
+    explanations = list(explain_runs(folders, None if axes is None else RunFolder(axes), bounds, device))
     if as_json:
-        print_json([{"run": str(run), **one} for run, one in zip(runs, found, strict=True)])
+        print_json([{"run": str(run), **explanation} for run, explanation in zip(runs, explanations, strict=True)])
         return
-    for table in [explain_table(found), *through_tables(found)]:
+    for table in [explain_table(explanations), *shared_axes_tables(explanations)]:
         print_table(table)
-    for run, one in zip(runs, found, strict=True):
-        for line in missing_in_words(one):
-            typer.echo(f"{run}: {line}")
-        typer.echo(f"Findings: {RunFolder(run).explain_file}")
+    for folder, explanation in zip(folders, explanations, strict=True):
+        for line in missing_in_words(explanation["reasons"]):
+            typer.echo(f"{folder.path}: {line}")
+        typer.echo(f"Findings: {folder.explain_file}")
 
 
-def missing_in_words(found: dict[str, Any]) -> list[str]:
-    """One line a reason, whatever it is the reason for."""
+def missing_in_words(reasons: Mapping[str, str]) -> list[str]:
+    """Write one line for each reason, with all parts that are missing for it."""
     parts: dict[str, list[str]] = {}
-    for part, reason in found["reasons"].items():
+    for part, reason in reasons.items():
         parts.setdefault(reason, []).append(part)
     return [f"no {', '.join(names)}. {reason}" for reason, names in parts.items()]
 
 
 def parse_box(text: str) -> tuple[float, float, float, float]:
+    """Read the four numbers of --box."""
     try:
         x0, y0, x1, y1 = map(float, text.split(","))
     except ValueError:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from sitar.reporting.tables import Table
+from sitar.reporting.tables.table import Table
 
 LABEL_WIDTH = 30  # of the first column, before it is folded
 PLAIN_WIDTH = 160  # where standard output is not a terminal

@@ -8,7 +8,7 @@ from sitar.cli.imports import Import
 from sitar.cli.output import Json, print_json, print_table
 from sitar.presets import load_config, preset_about, preset_names
 from sitar.presets.show import show_preset
-from sitar.reporting.tables import Table
+from sitar.reporting.tables.table import Table
 
 
 def command(

@@ -7,7 +7,6 @@ import typer
 
 from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, print_json, print_table
-from sitar.reporting.tables import unsettled_order
 from sitar.run_folder import RunFolder
 
 
@@ -23,8 +22,9 @@ def command(
 ) -> None:
     """Hold Theorem 1 against a trained classifier: what it predicts, what is exact, and how the difference falls."""
     from sitar.analysis.theory import examine_theory
-    from sitar.reporting.figures.style import theory_figure, to_png
-    from sitar.reporting.tables import theory_table
+    from sitar.reporting.figures.style import to_png
+    from sitar.reporting.figures.theory import theory_figure
+    from sitar.reporting.tables.theory import order_in_words, theory_table
 
     folder = RunFolder(run)
     theory = examine_theory(folder, device, noise, samples)
@@ -36,18 +36,3 @@ def command(
     for comparison in theory["comparisons"]:
         typer.echo(order_in_words(comparison, theory["activation"]))
     typer.echo(f"Figure: {figure}")
-
-
-def order_in_words(comparison: dict, activation: str) -> str:
-    distribution, order = comparison["distribution"], comparison["order"]
-    expected = 3 if distribution == "skewed" else 4
-    if (slope := unsettled_order(comparison)) is not None:
-        return (
-            f"{distribution} noise: the remainder is not at its limit yet, where alpha^{expected} is expected: its "
-            f"slope still changes, and is {slope:.2f} at the smallest alphas."
-        )
-    if order is not None:
-        return f"{distribution} noise: the remainder falls as alpha^{order:.2f} (expected: {expected})."
-    if activation == "relu":
-        return f"{distribution} noise: no order, as ReLU is not smooth and the theorem does not hold at its kinks."
-    return f"{distribution} noise: no order, as the remainder is no larger than rounding."

@@ -23,7 +23,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Train, evaluate and leave a run folder."""
-    from sitar.reporting.tables import marked, splits_table
+    from sitar.reporting.tables.splits import splits_table
+    from sitar.reporting.tables.table import marked
     from sitar.training.run import train
 
     try:

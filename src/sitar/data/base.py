@@ -35,8 +35,8 @@ class Dataset:
     title: ClassVar[str]
     layout: ClassVar[str]
     """What lies in the place that `setting` names, in words."""
-    setting: ClassVar[str] = "root"
-    """The setting that says where the files lie."""
+    setting: ClassVar[str | None] = "root"
+    """The setting that says where the files lie; None: there never are any, as the samples are drawn."""
     needs_files: ClassVar[bool] = True
     """False: with its default settings the data set needs no file of the user."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sitar.config import RunConfig, run_config
-from sitar.data import load_data
+from sitar.data import Data, load_data
 from sitar.devices import resolve_device
 from sitar.errors import DataError
 from sitar.evaluation.evaluate import evaluate_method
@@ -31,12 +31,15 @@ def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> Train
 class TrainedModel:
     """Predicts for inputs as the training data stores them: images as uint8 (n, channel, height, width), features."""
 
-    def __init__(self, folder: RunFolder, device: str = "auto") -> None:
+    def __init__(
+        self, folder: RunFolder, device: str = "auto", *, config: RunConfig | None = None, data: Data | None = None
+    ) -> None:
+        """Load the model of a finished run. `config` and `data` are the run's, where the caller has them already."""
         folder.result()  # refuses a run that is not finished
         self.folder = folder
-        self.config: RunConfig = _without_weights(run_config(folder.read_config()))
+        self.config: RunConfig = _without_weights(run_config(folder.read_config()) if config is None else config)
         self.device = resolve_device(device)
-        self.data = data_for(self.config, load_data(self.config.data))
+        self.data = data_for(self.config, load_data(self.config.data) if data is None else data)
         task, self.encoder = self.data.task, None
         if self.config.model.freeze_encoder:
             self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder)

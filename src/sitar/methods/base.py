@@ -99,6 +99,10 @@ class Method(nn.Module):
         """The latent that `logits` goes through; None where there is none."""
         return None
 
+    def samples_shown(self) -> int | None:
+        """Return how many training samples the method is shown; None: all of them."""
+        return None
+
 
 class WeightedConfig(NamedConfig):
     """Of a method that minimises a cross-entropy."""

@@ -1,1 +1,1 @@
-"""Tables and figures, rebuilt from run folders alone: no torch here."""
+"""Tables, figures and pages are made from run folders alone: this room needs no torch."""

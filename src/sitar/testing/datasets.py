@@ -67,8 +67,10 @@ def check_describes_itself(case: DatasetCase) -> None:
     """The title, the layout of the files and the licence are said in words, for `sitar data list` and for errors."""
     for attribute in ("title", "layout", "licence"):
         assert str(vars_of(case.dataset).get(attribute, "")).strip(), f"`{attribute}` is missing or empty"
-    settings = case.dataset.Config.model_fields
-    assert case.dataset.setting in settings, f"there is no setting data.{case.dataset.setting}, where the files lie"
+    setting = case.dataset.setting
+    known = setting is None or setting in case.dataset.Config.model_fields
+    assert known, f"there is no setting data.{setting}, where the files lie: make `setting` None if there are none"
+    assert setting or not case.dataset.needs_files, "it needs files, and no setting says where they lie"
 
 
 def check_loads(case: DatasetCase) -> None:
@@ -155,8 +157,9 @@ def check_same_settings_give_the_same_data(case: DatasetCase) -> None:
 
 def check_moved_files_are_the_same_data(case: DatasetCase) -> None:
     """Files that were moved to another place are the same data, with the same checksum."""
-    place = case.settings.get(case.dataset.setting)
-    if place is None:
+    setting = case.dataset.setting
+    place = None if setting is None else case.settings.get(setting)
+    if setting is None or place is None:
         return
     with tempfile.TemporaryDirectory() as folder:
         moved = Path(folder) / "moved" / Path(place).name
@@ -165,12 +168,14 @@ def check_moved_files_are_the_same_data(case: DatasetCase) -> None:
         else:
             moved.parent.mkdir()
             shutil.copy(place, moved)
-        assert_same_data(case.data, load_data(case.config(**{case.dataset.setting: str(moved)}), progress=False))
+        assert_same_data(case.data, load_data(case.config(**{setting: str(moved)}), progress=False))
 
 
 def check_missing_files_are_named(case: DatasetCase) -> None:
     """Files that are missing raise a DataError, which names the setting that says where they should lie."""
     setting = case.dataset.setting
+    if setting is None:
+        return
     if case.dataset.needs_files:
         _assert_refused(case, f"data.{setting}", **{setting: None})
     _assert_refused(case, "", **{setting: str(Path(tempfile.gettempdir()) / "nowhere" / "at" / "all")})

@@ -16,8 +16,10 @@ class Stop(BaseException):
     """A process that ends here. No handler of Exception may catch it."""
 
 
-def writes(call: Callable[[], object], stop_at: int | None = None) -> int:
+def writes(call: Callable[[], object], stop_at: int | None = None, before: Callable[[], object] = lambda: None) -> int:
     """Run `call` and count the changes it makes to files that matter; stop it right before change number `stop_at`.
+
+    `before` is called before every change. It may look at the files, and must not change any.
 
     Files change by a rename or by a line appended to the metrics, so that stopping before each of them (and thereby
     after the one before) visits every state that a killed process can leave, but for files with temporary names.
@@ -31,6 +33,7 @@ def writes(call: Callable[[], object], stop_at: int | None = None) -> int:
                 count += 1
                 if count - 1 == stop_at:
                     raise Stop
+                before()
             return function(*arguments, **keywords)
 
         return wrapper

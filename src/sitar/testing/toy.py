@@ -39,6 +39,7 @@ class Toy(Dataset):
     Config = ToyConfig
     title = "Toy of the contract"
     layout = "nothing, as the images are drawn"
+    setting = None
     needs_files = False
     licence = "that of this package"
 

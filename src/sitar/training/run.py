@@ -26,8 +26,8 @@ from sitar.presets import load_config
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
 from sitar.training.checkpoint import load_state
 from sitar.training.environment import describe_environment, describe_plugins
+from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop
-from sitar.training.progress import ProgressBar
 from sitar.training.seeding import INIT, seed_everything
 
 
@@ -70,16 +70,24 @@ def train_config(
     overrides: Iterable[str] = (),
 ) -> RunFolder:
     """Train a complete configuration in `folder`. `overrides` are for the record only: they led to it."""
+    train_keeping_data(config, folder, device=device, resume=resume, progress=progress, overrides=overrides)
+    return folder
+
+
+def train_keeping_data(
+    config: RunConfig, folder: RunFolder, *, device: str, resume: bool, progress: bool, overrides: Iterable[str]
+) -> Data | None:
+    """Train as `train_config` does, and return the data that was loaded. None: the run was finished before."""
     place = resolve_device(device)
     resuming = resume and folder.is_started
     if resuming:
         _check_same(config, folder)
         if folder.is_done:
-            return folder
+            return None
     else:
         folder.refuse_used()  # before anything is loaded
     shown = ProgressBar(progress)
-    data = data_for(config, load_data(config.data, progress))
+    loaded = data = data_for(config, load_data(config.data, progress))
     check_selection(config.train.selection, data)
     _check_inputs(config, data)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -90,7 +98,7 @@ def train_config(
             with shown:
                 data = encoder.data(data, shown.evaluating)
         method = build_method(config, data.task)
-        loop = Loop(method, data, config, folder, place, shown)
+        loop = Loop(method, data, config, folder=folder, device=place, shown=shown)
         with folder.lock(), shown:
             state = load_state(folder) if resuming else None
             if not resuming:
@@ -102,7 +110,7 @@ def train_config(
             folder.write_model(to_bytes(method.state_dict()))
             splits, predictions = evaluate_method(method, data, place, shown.evaluating)
             _finish(folder, config, loop, data, splits, predictions)
-    return folder
+    return loaded
 
 
 def command(config: RunConfig, overrides: Iterable[str]) -> str:

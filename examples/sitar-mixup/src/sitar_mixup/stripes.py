@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 
 from sitar.config import NamedConfig
-from sitar.data.base import Dataset
+from sitar.data import Dataset
 from sitar.data.sample_table import SampleTable
 from sitar.data.types import Data
 from sitar.progress import Watch, unwatched
@@ -39,6 +39,7 @@ class Stripes(Dataset):
     Config = StripesConfig
     title = "Stripes"
     layout = "nothing, as the images are drawn"
+    setting = None
     needs_files = False
     licence = "MIT, as this package"
 

@@ -1,1 +1,1 @@
-"""The audit: which latent axes give the label away in a data set?"""
+"""The audit asks which latent axes give the label away in a data set."""

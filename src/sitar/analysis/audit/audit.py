@@ -1,7 +1,8 @@
-"""What does this data tempt a model with? The axes of a trained VAE, scored, judged in words, and made visible."""
+"""What does this data tempt a model with? An audit scores the axes of a trained VAE, judges them and shows them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,18 @@ from torch import Tensor
 
 from sitar.analysis.audit import scores
 from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, Verdict, judge, too_few
-from sitar.analysis.samples import check_same_data, decodes_images, no_held_out, some
+from sitar.analysis.latents import decodes_images, ordered, posterior_means, vae_of
+from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, holds_images, subset
 from sitar.analysis.traversal import extremes, traversal
 from sitar.config import RunConfig, run_config
-from sitar.data.types import EvalSplit, in_batches
+from sitar.data.types import EvalSplit
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.findings import AUDIT_VERSION
-from sitar.models import VAE
 from sitar.presets import preset_names
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
+from sitar.training.run import train_keeping_data
 
 MOST_TRAIN, MOST_HELD_OUT = 20_000, 10_000  # samples whose latents are computed, drawn at random where there are more
 USED = 0.01  # variance of an axis's posterior means from which the VAE uses it (Burda et al., 2016)
@@ -28,6 +30,7 @@ SHOWN_AXES, MOST_SHOWN = 3, 6  # with pictures: so many at least, and those that
 SHOWN_CLASSES = 6  # with more classes, only the two that are furthest apart on an axis
 
 Audit = dict[str, Any]
+Arrays = dict[str, np.ndarray]
 
 
 def check_has_axes(config: RunConfig) -> None:
@@ -43,83 +46,111 @@ def check_has_axes(config: RunConfig) -> None:
         )
 
 
+def train_and_audit(
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    overrides: Iterable[str] = (),
+    device: str = "auto",
+    progress: bool = True,
+) -> Audit:
+    """Train a VAE in `folder`, or continue a run that was stopped there, and audit it.
+
+    The settings are parsed and the data is loaded once, for both.
+    """
+    check_has_axes(config)
+    data = train_keeping_data(config, folder, device=device, resume=True, progress=progress, overrides=overrides)
+    return _audit(TrainedModel(folder, device, config=config, data=data))
+
+
 def audit_run(folder: RunFolder, device: str = "auto") -> Audit:
-    """Audit the VAE of a finished run; the findings are written into its artifacts/audit and returned."""
+    """Audit the VAE of a finished run."""
     folder.result()  # refuses a run that is not finished
-    check_has_axes(run_config(folder.read_config()))
-    model = TrainedModel(folder, device)
+    config = run_config(folder.read_config())
+    check_has_axes(config)
+    return _audit(TrainedModel(folder, device, config=config))
+
+
+def _audit(model: TrainedModel) -> Audit:
+    """Audit a model, and write the findings into its run folder."""
     check_same_data(model)
-    audit, arrays = examine(model)
-    folder.write_audit(audit, arrays)
+    audit, arrays = audit_model(model)
+    model.folder.write_audit(audit, arrays)
     return audit
 
 
-def examine(model: TrainedModel) -> tuple[Audit, dict[str, np.ndarray]]:
-    """The audit as plain values, and its pictures as uint8 arrays by name."""
-    split = model.data.evaluation.get("val")
-    if split is None or len(split) == 0:
-        raise no_held_out(model, "and the audit is of samples that were not trained on")
-    place = some(len(split), MOST_HELD_OUT)
-    x, y = split.x[place], split.y[place].cpu()
+def audit_model(model: TrainedModel) -> tuple[Audit, Arrays]:
+    """Return the audit as plain values, and its pictures as uint8 arrays by name."""
+    x, y = held_out(model, MOST_HELD_OUT)
+    available = len(model.data.evaluation[HELD_OUT])
     counts = dict(zip(model.classes, torch.bincount(y, minlength=len(model.classes)).tolist(), strict=True))
     audit: Audit = {
         "version": AUDIT_VERSION,
         "preset": model.config.preset,
         "seed": model.config.seed,
         "vae_learns": model.method.vae_learns,
-        "held_out": {"split": "val", "n": len(y), "of": len(split), "classes": counts},
+        "held_out": {"split": HELD_OUT, "n": len(y), "of": available, "classes": counts},
         "chance": 1 / len(model.classes),
         "rule": {"lift": LIFT, "gap": GAP, "least_samples": LEAST_SAMPLES},
-        "notes": _notes(model, len(split)),
+        "notes": _notes(model, available),
         "axes": [],
         "attribute": None,
         "pictures": [],
     }
     verdict = too_few(counts)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: Arrays = {}
     if min(counts.values()) >= 2:  # else some scores do not exist
-        mu = _means(model, x)
-        found, pairs = _scores(model, mu, y)
+        mu = posterior_means(model, x)
+        axis_scores, pairs = _scores(model, mu, y)
         deviation = mu.std(0).tolist()
         used = [axis for axis, size in enumerate(deviation) if size**2 >= USED]
-        verdict = verdict or judge(found["accuracy"], len(model.classes), used)
-        order = sorted(scores.ordered(found["accuracy"].value), key=lambda axis: axis not in used)
+        verdict = verdict or judge(axis_scores["accuracy"], len(model.classes), used)
+        order = sorted(ordered(axis_scores["accuracy"].value), key=lambda axis: axis not in used)
         for axis in order:
-            about = {"axis": axis, "used": axis in used, "deviation": deviation[axis]}
-            audit["axes"].append(about | _figures(axis, found, [model.classes[c] for c in pairs[axis]]))
+            furthest = [model.classes[label] for label in pairs[axis]]
+            size = {"axis": axis, "used": axis in used, "deviation": deviation[axis]}
+            audit["axes"].append(size | _figures(axis, axis_scores) | {"furthest_classes": furthest})
         audit["attribute"] = _attribute(model)
-        if x.ndim == 4:
+        if holds_images(model):
             shown = list(dict.fromkeys([*verdict.axes, *order[:SHOWN_AXES]]))[:MOST_SHOWN]
             for axis in sorted(shown, key=order.index):
                 classes = list(range(len(counts))) if len(counts) <= SHOWN_CLASSES else sorted(pairs[axis])
-                audit["pictures"].append(_pictures(model, x, mu, y, axis, classes, arrays))
+                arrays[f"axis{axis}/extremes"] = extremes(x, mu[:, axis], y, classes).numpy()
+                values = None
+                if decodes_images(model):
+                    images, values = traversal(vae_of(model), mu, y, axis)
+                    arrays[f"axis{axis}/traversal"] = images.numpy()
+                picture = {"axis": axis, "classes": [model.classes[label] for label in classes]}
+                audit["pictures"].append(picture | {"values": None if values is None else values.tolist()})
     assert verdict is not None
     audit["verdict"] = {"kind": verdict.kind, "words": _words(verdict, audit), "axes": list(verdict.axes)}
     return audit, arrays
 
 
 def _scores(model: TrainedModel, mu: Tensor, y: Tensor) -> tuple[dict[str, scores.Score], list[tuple[int, int]]]:
-    train = model.data.train
-    place = some(len(train), MOST_TRAIN)
-    train_mu, train_y, classes = _means(model, train.x[place]), train.y[place].cpu(), len(model.classes)
+    """Compute the scores of every axis, and the two classes that are furthest apart on each."""
+    train, classes = model.data.train, len(model.classes)
+    index = subset(len(train), MOST_TRAIN)
+    train_mu, train_y = posterior_means(model, train.x[index]), train.y[index].cpu()
     weight = scores.resample(y)
     distance, pairs = scores.wasserstein(mu, y, weight)
-    found = {
+    axis_scores = {
         "accuracy": scores.accuracy(train_mu, train_y, mu, y, classes, weight),
         "correlation": scores.correlation(mu, y, classes, weight),
         "wasserstein": distance,
     }
-    return found, pairs
+    return axis_scores, pairs
 
 
-def _figures(axis: int, found: dict[str, scores.Score], pair: list[str]) -> dict[str, Any]:
-    values = {name: float(score.value[axis]) for name, score in found.items()}
-    bounds = {name: score.interval()[:, axis].tolist() for name, score in found.items()}
-    return {**values, "intervals": bounds, "furthest_classes": pair}
+def _figures(axis: int, axis_scores: dict[str, scores.Score]) -> dict[str, Any]:
+    """Return the scores of one axis, with their intervals."""
+    values = {name: float(score.value[axis]) for name, score in axis_scores.items()}
+    bounds = {name: score.interval()[:, axis].tolist() for name, score in axis_scores.items()}
+    return {**values, "intervals": bounds}
 
 
 def _attribute(model: TrainedModel) -> dict[str, Any] | None:
-    """How well every axis tells attribute and label apart, on the split in which the two are least tied."""
+    """Compute how well every axis tells attribute and label apart, on the split in which the two are tied least."""
     ties = {}
     for name, split in model.data.evaluation.items():
         attribute = _attribute_of(split, len(model.classes))
@@ -129,26 +160,26 @@ def _attribute(model: TrainedModel) -> dict[str, Any] | None:
         return None
     name = min(ties, key=lambda name: ties[name])
     split = model.data.evaluation[name]
-    place = some(len(split), MOST_HELD_OUT)
+    index = subset(len(split), MOST_HELD_OUT)
     attribute = _attribute_of(split, len(model.classes))
     assert attribute is not None
-    mu = _means(model, split.x[place])
+    mu = posterior_means(model, split.x[index])
     return {
         "name": split.group_names[0].partition(",")[2].rpartition("=")[0],
         "split": name,
         "tie": scores.tie(split.y, attribute),
-        "attribute_auc": scores.separation(mu, attribute[place]),
-        "label_auc": scores.separation(mu, split.y[place]),
+        "attribute_auc": scores.separation(mu, attribute[index]),
+        "label_auc": scores.separation(mu, split.y[index]),
     }
 
 
 def _attribute_of(split: EvalSplit, num_classes: int) -> Tensor | None:
-    """A group is label * values + attribute."""
+    """Return the attribute of every sample: a group is label * values + attribute."""
     return None if split.group is None else split.group - split.y * (len(split.group_names) // num_classes)
 
 
 def _words(verdict: Verdict, audit: Audit) -> str:
-    """With what the strongest axis is, where the data has an attribute."""
+    """Return the verdict, with what the strongest axis is where the data has an attribute."""
     attribute = audit["attribute"]
     if attribute is None or not verdict.axes:
         return verdict.words
@@ -161,44 +192,19 @@ def _words(verdict: Verdict, audit: Audit) -> str:
     return f"{verdict.words} {told}: {tracks}."
 
 
-def _pictures(
-    model: TrainedModel, x: Tensor, mu: Tensor, y: Tensor, axis: int, classes: list[int], arrays: dict[str, np.ndarray]
-) -> dict[str, Any]:
-    """Fills `arrays`, and says what is in them."""
-    arrays[f"axis{axis}/extremes"] = extremes(x, mu[:, axis], y, classes).numpy()
-    about: dict[str, Any] = {"axis": axis, "classes": [model.classes[c] for c in classes], "values": None}
-    if decodes_images(model):
-        images, values = traversal(_vae(model), mu, y, axis)
-        arrays[f"axis{axis}/traversal"] = images.numpy()
-        about["values"] = values.tolist()
-    return about
-
-
-def _notes(model: TrainedModel, held_out: int) -> list[str]:
-    """What a reader must know beside the figures: what was left out, and what there are no pictures of."""
+def _notes(model: TrainedModel, available: int) -> list[str]:
+    """Return what a reader must know beside the figures: what was left out, and what there are no pictures of."""
     notes = []
-    train, most = len(model.data.train), getattr(model.config.method, "max_samples", None)
-    if most is not None and most < train:
-        notes.append(f"The VAE was shown {most:,} of {train:,} training samples, drawn at random (method.max_samples).")
-    if held_out > MOST_HELD_OUT:
-        notes.append(f"Scores are of {MOST_HELD_OUT:,} of {held_out:,} held-out samples, drawn at random.")
+    shown, train = model.method.samples_shown(), len(model.data.train)
+    if shown is not None:
+        drawn = "drawn at random (method.max_samples)"
+        notes.append(f"The VAE was shown {shown:,} of {train:,} training samples, {drawn}.")
+    if available > MOST_HELD_OUT:
+        notes.append(f"Scores are of {MOST_HELD_OUT:,} of {available:,} held-out samples, drawn at random.")
     if model.method.vae_learns == "with labels":
         notes.append("This VAE was trained together with a classifier: its axes have seen the label.")
-    if len(model.data.task.shape) != 3:
+    if not holds_images(model):
         notes.append("There are no pictures: this data holds features, not images.")
     elif not decodes_images(model):
         notes.append("There are no traversals: behind an encoder the VAE decodes features, not images.")
     return notes
-
-
-def _vae(model: TrainedModel) -> VAE:
-    vae = model.method.vae
-    assert isinstance(vae, VAE)
-    return vae
-
-
-def _means(model: TrainedModel, x: Tensor) -> Tensor:
-    """Posterior means of inputs as a split stores them."""
-    x = x if model.encoder is None else model.encoder(x)
-    vae = _vae(model)
-    return in_batches(lambda chunk: vae.encode(chunk)[0].float(), x, model.device, model.method.evaluation_batch).cpu()

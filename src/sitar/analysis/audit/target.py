@@ -1,4 +1,4 @@
-"""What a user asks to audit: a path that exists is data or a finished run, anything else a preset."""
+"""Find what a user asks to audit: a path that exists is data or a finished run, anything else is a preset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VAE = "vae"  # the last part of the presets that audits train
 
 
 def find_target(what: str, overrides: Sequence[str] = (), root: str | None = None) -> RunFolder | tuple[str, list[str]]:
-    """A run, or a preset with the settings that make it one of this data.
+    """Return a run, or a preset with the settings that make it one of this data.
 
     `root` is the folder with the images of a table, or of a preset.
     """
@@ -47,7 +47,7 @@ def find_target(what: str, overrides: Sequence[str] = (), root: str | None = Non
 
 
 def _table(path: Path, settings: list[str], root: str | None) -> tuple[str, list[str]]:
-    """Images where the table has a column with their paths, else features."""
+    """Return the preset of a table: of images where it has a column with their paths, else of features."""
     elsewhere = any(setting.startswith("data.root=") for setting in settings)  # a name would be looked for there first
     images = [_set("data.root", str(path.parent)), _set("data.table", str(path.absolute()) if elsewhere else path.name)]
     raw = apply_overrides({"data": {"name": "table"}}, [s for s in settings if s.startswith("data.path_column=")])

@@ -1,1 +1,1 @@
-"""Figures, drawn with matplotlib from run folders and records."""
+"""Figures are drawn with matplotlib, from run folders and records."""

@@ -1,4 +1,4 @@
-"""Pictures of an audit, from what it has left in a run folder: the axes at a glance, and a contact sheet of each."""
+"""Draw an audit from what it has left in a run folder: all axes at a glance, and a contact sheet of each."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from sitar.reporting.figures.style import BLUE, GREY, ORANGE, to_png
 from sitar.reporting.figures.tiles import fractions, short, tiles
 from sitar.run_folder import RunFolder
 
-TILE = 0.62  # inches of an image on a sheet
+TILE = 0.62  # inches of an image on a contact sheet
 LABELS = 1.5  # inches to its left, for what a row is
 
 
 def draw_audit(folder: RunFolder) -> list[Path]:
-    """The figure of all axes and the sheet of each that has pictures; those of an earlier audit are removed."""
+    """Write the figure of all axes, and the contact sheet of each axis that has pictures, into the run folder."""
     audit = folder.audit()
     figures: dict[str, bytes] = {}
     if audit["axes"]:
         arrays = folder.audit_arrays()
         figures["axes.png"] = to_png(axes_figure(audit))
-        for about in audit["pictures"]:
-            figures[f"axis{about['axis']}.png"] = to_png(axis_sheet(audit, about, arrays))
+        for picture in audit["pictures"]:
+            figures[f"axis{picture['axis']}.png"] = to_png(axis_contact_sheet(audit, picture, arrays))
     return folder.write_audit_figures(figures)
 
 
 def axes_figure(audit: Mapping[str, Any]) -> Figure:
-    """What each axis alone predicts, the best first, with its range, chance, and the bar for a cheap cue."""
-    axes, out = audit["axes"][:30], set(audit["verdict"]["axes"])
+    """Draw what each axis alone predicts, the best first, with its range, chance, and the bar for a cheap cue."""
+    axes, suspects = audit["axes"][:30], set(audit["verdict"]["axes"])
     chance = audit["chance"]
     figure = Figure(figsize=(max(4.5, 1.6 + 0.42 * len(axes)), 3.6), layout="constrained")
     plot = figure.subplots()
     places = range(len(axes))
     for place, axis in zip(places, axes, strict=True):
-        color = ORANGE if axis["axis"] in out else BLUE if axis["used"] else GREY
+        color = ORANGE if axis["axis"] in suspects else BLUE if axis["used"] else GREY
         plot.plot([place, place], axis["intervals"]["accuracy"], color=color, linewidth=2)
         plot.plot([place], [axis["accuracy"]], "o", color=color)
     for level, name in ((chance, "chance"), (chance + audit["rule"]["lift"] * (1 - chance), "a cheap cue")):
@@ -52,19 +52,21 @@ def axes_figure(audit: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def axis_sheet(audit: Mapping[str, Any], about: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint8]]) -> Figure:
-    """A traversal of one axis above the real images at its ends."""
-    number = about["axis"]
+def axis_contact_sheet(
+    audit: Mapping[str, Any], picture: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint8]]
+) -> Figure:
+    """Draw a traversal of one axis above the real images at its ends."""
+    number = picture["axis"]
     score = next(axis for axis in audit["axes"] if axis["axis"] == number)
     ends = arrays[f"axis{number}/extremes"]
     panels = []
-    if about["values"] is not None:
+    if picture["values"] is not None:
         moved = arrays[f"axis{number}/traversal"]
         rows = ["mean", *(f"sample {i}" for i in range(1, len(moved)))]
-        marks = [f"{value:.1f}" for value in about["values"]]
+        marks = [f"{value:.1f}" for value in picture["values"]]
         panels.append(("Decoded: this axis moves, all others stay", moved, rows, marks))
     for end, name in enumerate(("lowest", "highest")):
-        rows = [short(word) for word in about["classes"]]
+        rows = [short(word) for word in picture["classes"]]
         panels.append((f"Real images with the {name} values, by class", ends[:, end], rows, []))
 
     heights = [TILE * len(images) + (0.6 if marks else 0.4) for _, images, _, marks in panels]

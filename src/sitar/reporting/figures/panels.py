@@ -1,4 +1,4 @@
-"""Panels of lines side by side: a mean over seeds, the single seeds around it, and levels to compare with."""
+"""Draw panels of lines side by side: a mean over seeds, the single seeds around it, and levels to compare with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = 8.5  # points of what explains
 
 @dataclass(frozen=True)
 class Line:
-    """What one line shows: at each place the values of all seeds that have one."""
+    """A line shows at each place the values of all seeds that have one."""
 
     name: str  # empty: not named
     points: Mapping[float, Sequence[float]]
@@ -38,8 +38,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over one axis. In a `dense` one seeds are a band instead of points, and levels have no names: the panel
-    before it has named them."""
+    """A panel shows lines over one axis.
+
+    In a `dense` panel seeds are a band instead of points, and levels have no names: the panel before it has named them.
+    """
 
     title: str
     xlabel: str
@@ -52,12 +54,12 @@ class Panel:
 
 
 def panels_figure(panels: Sequence[Panel]) -> Figure:
-    """All panels on one scale of 0 to 100 percent; lines are named below where the first panel has those of all."""
+    """Draw all panels on one scale of 0 to 100 percent. Lines are named below if the first panel has those of all."""
     figure = Figure(figsize=(max(6.4, 4.9 * len(panels)), 4.2), layout="constrained")
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
     plots = figure.subplots(1, len(panels), squeeze=False)[0]
     names = [[line.name for line in panel.lines if line.name] for panel in panels]
-    shared = len(panels) > 1 and len(names[0]) > 1 and all(set(some) <= set(names[0]) for some in names)
+    shared = len(panels) > 1 and len(names[0]) > 1 and all(set(others) <= set(names[0]) for others in names)
     for plot, panel in zip(plots, panels, strict=True):
         _draw(plot, panel)
         if not shared and (len(panel.lines) > 1 or panel.legend):
@@ -100,7 +102,7 @@ def _draw_line(plot: Axes, line: Line, dense: bool) -> None:
 
 
 def _name_level(plot: Axes, panel: Panel, name: str, level: float) -> None:
-    """Above the level, at that end where lines are farther away."""
+    """Write the name of a level above it, at that end where lines are farther away."""
     left, right = (_room(panel, level + 4, end) for end in (slice(2), slice(-2, None)))
     at, side = (0.01, "left") if left > right else (0.99, "right")
     plot.text(at, level + 1, name, color=GREY, fontsize=SMALL, ha=side, va="bottom",
@@ -108,5 +110,5 @@ def _name_level(plot: Axes, panel: Panel, name: str, level: float) -> None:
 
 
 def _room(panel: Panel, height: float, end: slice) -> float:
-    """How far the nearest mean at one end is from this height."""
+    """Return how far the nearest mean at one end is from this height."""
     return min((abs(value - height) for line in panel.lines for value in line.means[end]), default=0)

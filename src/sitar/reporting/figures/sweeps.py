@@ -1,4 +1,4 @@
-"""Accuracy against a setting and over epochs: from the runs of a table's record to the panels of a figure.
+"""Show accuracy against a setting and over epochs: the runs of a table's record become the panels of a figure.
 
 How a table is drawn is data, the `figure` of its .yaml file:
   name, title, shows    what it is called, and what a reader sees
@@ -28,73 +28,73 @@ SPLITS = {"id_test": (BLUE, "s"), "ood_test": (ORANGE, "o")}  # as in the figure
 
 
 def settings_of(columns: Mapping[str, Sequence[str]], setting: str) -> dict[str, float]:
-    """The value that each column gives to the setting, lowest first."""
-    found = {
+    """Return the value that each column gives to the setting, lowest first."""
+    values = {
         column: float(text.partition("=")[2])
         for column, settings in columns.items()
         for text in settings
         if text.partition("=")[0] == setting
     }
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    return dict(sorted(values.items(), key=lambda item: item[1]))
 
 
 def sweep_panels(
-    about: Mapping[str, Any],
+    described: Mapping[str, Any],
     columns: Mapping[str, Sequence[str]],
     rows: Mapping[str, Sequence[Run]],
     levels: Mapping[str, Mapping[str, float]],
 ) -> list[Panel]:
-    """Panels of the last epoch, then those over epochs; `levels` are by split."""
-    values = settings_of(columns, about["setting"])
+    """Return the panels of the last epoch, then those over epochs. `levels` are by split."""
+    values = settings_of(columns, described["setting"])
     rows = {name: runs for name, runs in rows.items() if runs}
     parts = _by_split if len(rows) == 1 else _by_row
-    return [*parts(about, values, rows, levels), *_over_epochs(about, values, rows, levels)]
+    return [*parts(described, values, rows, levels), *_over_epochs(described, values, rows, levels)]
 
 
-def _by_split(about: Any, values: Mapping[str, float], rows: Any, levels: Any) -> list[Panel]:
-    """One row: a panel, its lines are the splits."""
+def _by_split(described: Any, values: Mapping[str, float], rows: Any, levels: Any) -> list[Panel]:
+    """Return the panel of one row. Its lines are the splits."""
     (runs,) = rows.values()
-    places, ticks, label = _axis(about, values)
+    places, ticks, label = _axis(described, values)
     lines = []
-    for name, split in about["splits"].items():
+    for name, split in described["splits"].items():
         color, marker = SPLITS.get(split, (BLUE, "o"))
         lines.append(Line(name, _against(runs, split, places), color, marker))
-    both = {name: level for split in about["splits"].values() for name, level in levels[split].items()}
-    only = " and ".join(about["splits"])
-    return [Panel(about["title"], label, f"{only} accuracy (%)", lines, ticks, both)]
+    both = {name: level for split in described["splits"].values() for name, level in levels[split].items()}
+    only = " and ".join(described["splits"])
+    return [Panel(described["title"], label, f"{only} accuracy (%)", lines, ticks, both)]
 
 
-def _by_row(about: Any, values: Mapping[str, float], rows: Any, levels: Any) -> list[Panel]:
-    """Several rows: they are the lines, in a panel for each split."""
-    places, ticks, label = _axis(about, values)
+def _by_row(described: Any, values: Mapping[str, float], rows: Any, levels: Any) -> list[Panel]:
+    """Return the panels of several rows, one for each split. The rows are the lines."""
+    places, ticks, label = _axis(described, values)
     panels = []
-    for name, split in about["splits"].items():
+    for name, split in described["splits"].items():
         lines = [Line(row, _against(runs, split, places), *style) for row, runs, style in _styled(rows)]
-        title = about.get("panels", {}).get(name, about["title"])
+        title = described.get("panels", {}).get(name, described["title"])
         panels.append(Panel(title, label, f"{name} accuracy (%)", lines, ticks, levels[split]))
     return panels
 
 
-def _over_epochs(about: Any, values: Mapping[str, float], rows: Any, levels: Any) -> list[Panel]:
-    """A panel of what the runs have recorded after each epoch: of each column, or of each row at one of them."""
+def _over_epochs(described: Any, values: Mapping[str, float], rows: Any, levels: Any) -> list[Panel]:
+    """Return a panel of what the runs have recorded after each epoch: of each column, or of each row at one of them."""
     if len(rows) == 1:
         (runs,) = rows.values()
         picked = [(f"{value:g}", runs, column, (color, "", "-")) for (column, value), color in _ramp(values)]
-        title, legend = "while training", about["label"].partition(",")[0]
-    elif at := about.get("curves_at"):
+        title, legend = "while training", described["label"].partition(",")[0]
+    elif at := described.get("curves_at"):
         picked = [(row, runs, at, style) for row, runs, style in _styled(rows)]
         title, legend = f"while training, {at}", ""
     else:
         return []
     lines = []
-    for i, split in enumerate(about["splits"].values()):
+    for i, split in enumerate(described["splits"].values()):
         for name, runs, column, (color, _, dashes) in picked:
             points = _epochs(runs, split, column)
             lines += [Line("" if i else name, points, color, "", ":" if i else dashes)] if points else []
-    names = list(about["splits"])
+    names = list(described["splits"])
     title = f"{names[0]} {title}" if len(names) == 1 else f"{names[0]} and (dotted) {', '.join(names[1:])} {title}"
-    shown = levels[next(iter(about["splits"].values()))]
-    panel = Panel(title, "epoch", f"{' and '.join(names)} accuracy (%)", lines, {}, shown, dense=True, legend=legend)
+    first = levels[next(iter(described["splits"].values()))]
+    panel = Panel(title, "epoch", f"{' and '.join(names)} accuracy (%)", lines, {}, first, dense=True, legend=legend)
     return [panel] if lines else []
 
 
@@ -103,34 +103,35 @@ def _styled(rows: Mapping[str, Sequence[Run]]) -> Iterable[tuple[str, Sequence[R
         yield row, runs, STYLES[i % len(STYLES)]
 
 
-def _axis(about: Any, values: Mapping[str, float]) -> tuple[dict[str, float], dict[float, str], str]:
-    """Where each column stands, the ticks, and the name of the axis."""
-    linear = about.get("scale") == "linear"
+def _axis(described: Any, values: Mapping[str, float]) -> tuple[dict[str, float], dict[float, str], str]:
+    """Return where each column stands, the ticks, and the name of the axis."""
+    linear = described.get("scale") == "linear"
     places = {column: value if linear else float(i) for i, (column, value) in enumerate(values.items())}
     ticks = {place: f"{values[column]:g}" for column, place in places.items()}
-    return places, ticks, about["label"] if linear else f"{about['label']} (at equal distances)"
+    return places, ticks, described["label"] if linear else f"{described['label']} (at equal distances)"
 
 
 def _against(runs: Sequence[Run], split: str, places: Mapping[str, float]) -> dict[float, list[float]]:
-    found: dict[float, list[float]] = {}
+    """Return the averages at the place of each column, one for each run."""
+    points: dict[float, list[float]] = {}
     for run in runs:
         if run["column"] in places:
-            found.setdefault(places[run["column"]], []).append(100 * run["splits"][split]["average"])
-    return found
+            points.setdefault(places[run["column"]], []).append(100 * run["splits"][split]["average"])
+    return points
 
 
 def _epochs(runs: Sequence[Run], split: str, column: str | None) -> dict[float, list[float]]:
-    """Averages after each epoch, of the runs of a column that have curves."""
-    found: dict[float, list[float]] = {}
+    """Return the averages after each epoch, of the runs of a column that have curves."""
+    points: dict[float, list[float]] = {}
     for run in runs:
         curves = run.get("curves", {})
         if run["column"] == column and split in curves:
             for epoch, value in zip(curves["epoch"], curves[split], strict=True):
-                found.setdefault(epoch, []).append(100 * value)
-    return found
+                points.setdefault(epoch, []).append(100 * value)
+    return points
 
 
 def _ramp(values: Mapping[str, float]) -> Iterable[tuple[tuple[str, float], str]]:
-    """Each column with a colour of an order, from orange to blue and from light to dark."""
+    """Give each column a colour of an order, from orange to blue and from light to dark."""
     last = max(1, len(values) - 1)
     return ((item, to_hex(RAMP(i / last))) for i, item in enumerate(values.items()))

@@ -1,4 +1,4 @@
-"""Images in a grid, and words that a figure shows as they are."""
+"""Draw images in a grid, and write words as they are."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from sitar.reporting.html.embed import rgb
+from sitar.reporting.pixels import rgb
 
 GAP = 0.06  # between images, of their width
 WORD = 16  # letters of a class's name that have room
 
 
 def tiles(plot: Axes, images: NDArray[np.uint8], rows: Sequence[str], marks: Sequence[str]) -> None:
-    """Images (row, column, channel, height, width) in a grid, each one unit wide and high."""
+    """Draw images (row, column, channel, height, width) in a grid, each one unit wide and high."""
     for i, line in enumerate(images):
         for j, image in enumerate(line):
             tile(plot, rgb(image), i, j)
@@ -28,22 +28,23 @@ def tiles(plot: Axes, images: NDArray[np.uint8], rows: Sequence[str], marks: Seq
 
 
 def tile(plot: Axes, image: NDArray[np.generic], row: int, column: int) -> None:
-    """One image (height, width, colour) at its place in a grid."""
+    """Draw one image (height, width, colour) at its place in a grid."""
     extent = (column + GAP / 2, column + 1 - GAP / 2, row + 1 - GAP / 2, row + GAP / 2)
     plot.imshow(image, extent=extent, aspect="auto", interpolation="nearest", vmin=0, vmax=255)
 
 
 def fractions(size: tuple[float, float, float, float], figure: Figure) -> tuple[float, float, float, float]:
-    """Left, bottom, width and height of the whole, from inches from the left and from the top, width and height."""
+    """Turn inches (from the left, from the top, width, height) into fractions (left, bottom, width, height)."""
     left, top, width, height = size
     whole_width, whole_height = figure.get_size_inches()
     return left / whole_width, 1 - (top + height) / whole_height, width / whole_width, height / whole_height
 
 
 def short(word: str, most: int = WORD) -> str:
+    """Cut a word that has no room."""
     return plain(word if len(word) <= most else f"{word[: most - 1]}…")
 
 
 def plain(text: str) -> str:
-    """Text that matplotlib shows as it is: else it reads what is between two dollars as a formula."""
+    """Escape text so that matplotlib shows it as it is. It would read what is between two dollars as a formula."""
     return text.replace("$", r"\$")

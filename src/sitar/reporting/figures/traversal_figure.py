@@ -1,9 +1,10 @@
-"""Walks along latent axes: what each axis means, beside how closely it tracks the label."""
+"""Draw traversals of latent axes: what each axis means, beside how closely it tracks the label."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,13 +19,13 @@ from sitar.run_folder import RunFolder
 
 MOST = 12  # axes that are shown: those that track the label most
 TILE = 0.36  # inches of an image
-LABELS, BARS, AIR = 0.65, 1.1, 0.15  # inches: names of axes, bars, and what is between two walks
+LABELS, BARS, AIR = 0.65, 1.1, 0.15  # inches: names of axes, bars, and what is between two runs
 HEAD, FOOT = 0.6, 0.6
 
 
 @dataclass(frozen=True)
-class Walk:
-    """Decoded images (axis, step, channel, height, width) of one run, and v of the axes where it is known."""
+class RunTraversals:
+    """A run has decoded images (axis, step, channel, height, width) along its axes, and v of them if it is known."""
 
     name: str
     start: str
@@ -33,27 +34,27 @@ class Walk:
     scores: list[float] | None
 
 
-def read_walk(folder: RunFolder, start: int | None = None) -> Walk:
-    """The walks from one start: by default from the first that is a sample, not the mean of all latents."""
-    explain, arrays = folder.part("traversals")
-    about = explain["traversals"]
-    labels = [start["label"] for start in about["starts"]]
+def read_traversals(folder: RunFolder, start: int | None = None) -> RunTraversals:
+    """Read the traversals from one start: by default from the first that is a sample, not the mean of all latents."""
+    explanation, arrays = folder.part("traversals")
+    traversals = explanation["traversals"]
+    labels = [start["label"] for start in traversals["starts"]]
     if start is None:
         start = next((i for i, label in enumerate(labels) if label >= 0), 0)
     if not 0 <= start < len(labels):
         raise RunError(f"{str(folder.path)!r} has starts 0 to {len(labels) - 1}, not {start}.")
     where = "the mean of all latents" if labels[start] < 0 else f"a sample of class {labels[start]}"
-    shown = list(range(len(about["axes"])))[:MOST]
-    if scores := _scores(explain, folder, about["axes"]):
+    shown = list(range(len(traversals["axes"])))[:MOST]
+    if scores := _scores(explanation, folder, traversals["axes"]):
         shown = np.sort(np.argsort(-np.array(scores), kind="stable")[:MOST]).tolist()
         scores = [scores[i] for i in shown]
-    axes = [about["axes"][i] for i in shown]
-    return Walk(name_of(explain), where, axes, arrays["images"][start][shown], scores)
+    axes = [traversals["axes"][i] for i in shown]
+    return RunTraversals(name_of(explanation), where, axes, arrays["images"][start][shown], scores)
 
 
-def _scores(explain: dict, folder: RunFolder, axes: Sequence[int]) -> list[float] | None:
-    """v of each axis: on held-out samples where it was measured, else as the last epoch of training left it."""
-    measured = explain.get("sensitivity") or {}
+def _scores(explanation: dict[str, Any], folder: RunFolder, axes: Sequence[int]) -> list[float] | None:
+    """Return v of each axis: on held-out samples where it was measured, else as the last epoch of training left it."""
+    measured = explanation.get("sensitivity") or {}
     known = dict(zip(measured.get("axes", []), measured.get("v", []), strict=True))
     if not known:
         lines = folder.metrics()
@@ -61,22 +62,22 @@ def _scores(explain: dict, folder: RunFolder, axes: Sequence[int]) -> list[float
     return [known[axis] for axis in axes] if all(axis in known for axis in axes) else None
 
 
-def walks_figure(walks: Sequence[Walk]) -> Figure:
-    """Each run's walks, a row an axis, with bars of v beside them."""
-    widths = [LABELS + TILE * walk.images.shape[1] + (BARS if walk.scores is not None else 0) + AIR for walk in walks]
-    height = TILE * max(len(walk.axes) for walk in walks)
+def traversal_figure(runs: Sequence[RunTraversals]) -> Figure:
+    """Draw the traversals of each run, a row for each axis, with bars of v beside them."""
+    widths = [LABELS + TILE * run.images.shape[1] + (BARS if run.scores is not None else 0) + AIR for run in runs]
+    height = TILE * max(len(run.axes) for run in runs)
     figure = Figure(figsize=(max(4.5, sum(widths)), HEAD + height + FOOT))
     left = 0.0
-    for walk, width in zip(walks, widths, strict=True):
-        wide, high = TILE * walk.images.shape[1], TILE * len(walk.axes)
+    for run, width in zip(runs, widths, strict=True):
+        wide, high = TILE * run.images.shape[1], TILE * len(run.axes)
         plot = figure.add_axes(fractions((left + LABELS, HEAD, wide, high), figure))
-        tiles(plot, walk.images, [f"axis {axis}" for axis in walk.axes], [])
+        tiles(plot, run.images, [f"axis {axis}" for axis in run.axes], [])
         plot.set_xlabel("lowest  →  highest", fontsize=9)
-        plot.set_title(f"{short(walk.name, 48)}\nfrom {walk.start}", fontsize=9.5, loc="left")
+        plot.set_title(f"{short(run.name, 48)}\nfrom {run.start}", fontsize=9.5, loc="left")
         plot.tick_params(labelsize=8.5)
-        if walk.scores is not None:
+        if run.scores is not None:
             size = (left + LABELS + wide + 0.12, HEAD, BARS - 0.42, high)
-            _bars(figure.add_axes(fractions(size, figure)), walk.scores)
+            _bars(figure.add_axes(fractions(size, figure)), run.scores)
         left += width
     return figure
 

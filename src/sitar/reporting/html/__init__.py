@@ -1,1 +1,1 @@
-"""The HTML report: one file that opens without a network."""
+"""The report is one HTML file that opens without a network."""

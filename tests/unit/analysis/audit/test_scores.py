@@ -175,7 +175,3 @@ def test_tie_is_cramers_v() -> None:
     table = np.array([[(attribute[y == c] == a).sum() for a in range(4)] for c in range(3)])
     assert scores.tie(torch.tensor(y), torch.tensor(attribute)) == pytest.approx(association(table, method="cramer"))
     assert scores.tie(torch.tensor(y), torch.tensor(2 * y)) == pytest.approx(1)  # values that never occur do not count
-
-
-def test_axes_are_ordered_from_the_highest() -> None:
-    assert scores.ordered(torch.tensor([0.1, 0.9, 0.5, 0.9])) == [1, 3, 2, 0]

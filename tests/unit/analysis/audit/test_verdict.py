@@ -60,10 +60,10 @@ def test_axes_that_the_vae_does_not_use_do_not_count() -> None:
     assert judge(scored(0.95, 0.55), 2, [1]).kind == "none"
     several = judge(scored(0.95, 0.55, 0.85, 0.84), 2, [1, 2, 3])
     assert (several.kind, several.axes) == ("several", (2, 3))
-    asleep = judge(scored(0.95, 0.55), 2, [])
-    assert asleep.kind == "nothing encoded"
-    assert "train.epochs" in asleep.words
-    assert "Axis 0 predicts the label with 0.95 all the same" in asleep.words
+    collapsed = judge(scored(0.95, 0.55), 2, [])
+    assert collapsed.kind == "nothing encoded"
+    assert "train.epochs" in collapsed.words
+    assert "Axis 0 predicts the label with 0.95 all the same" in collapsed.words
     assert "all the same" not in judge(scored(0.55, 0.52), 2, []).words
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sitar.analysis.explain.gradcam import covered, heat, last_convolution, mass, mean_mass
+from sitar.analysis.explain.gradcam import covered, last_convolution, mass, mean_mass, saliency_maps
 from sitar.data.benchmarks.celeba import CelebA, CelebAConfig
 from sitar.errors import RunError
 from sitar.methods.base import Bottleneck
@@ -39,7 +39,7 @@ def test_maps_by_hand() -> None:
     """Channel weights are the mean gradients (3 and 0, or 0 and 1): the map is 3 x or 1 - x, then its largest is 1."""
     f = ByHand()
     x = torch.tensor([[[[0.9, 0.6], [0.3, 0.6]]], [[[0.0, 0.1], [0.2, 0.0]]]])
-    maps, predicted = heat(stub(f, batch=8), f.convolution, x)  # one image at a time
+    maps, predicted = saliency_maps(stub(f, batch=8), f.convolution, x)  # one image at a time
     assert predicted.tolist() == [0, 1]
     torch.testing.assert_close(maps[0], x[0, 0] / 0.9)
     torch.testing.assert_close(maps[1], 1 - x[1, 0])
@@ -51,7 +51,7 @@ def test_what_speaks_against_the_class_is_not_shown() -> None:
     with torch.no_grad():
         f.convolution.bias.copy_(torch.tensor([-0.5, -9.0]))  # type: ignore[union-attr]
     x = torch.tensor([[[[0.9, 0.1], [0.7, 0.3]]], [[[0.1, 0.2], [0.3, 0.0]]]])
-    maps, predicted = heat(stub(f), f.convolution, x)
+    maps, predicted = saliency_maps(stub(f), f.convolution, x)
     assert predicted.tolist() == [0, 0]
     torch.testing.assert_close(maps[0], torch.tensor([[1.0, 0.0], [0.5, 0.0]]))
     assert torch.equal(maps[1], torch.zeros(2, 2))
@@ -71,7 +71,7 @@ class Halved(ByHand):
 
 def test_maps_have_the_size_of_the_image() -> None:
     f, x = Halved(), torch.rand(3, 1, 8, 6, generator=torch.Generator().manual_seed(0)) / 2 + 0.5
-    maps, _ = heat(stub(f), f.convolution, x)
+    maps, _ = saliency_maps(stub(f), f.convolution, x)
     small = nn.functional.avg_pool2d(x, 2)
     large = nn.functional.interpolate(small, (8, 6), mode="bilinear").squeeze(1)
     torch.testing.assert_close(maps, large / large.amax((1, 2), keepdim=True))
@@ -79,7 +79,7 @@ def test_maps_have_the_size_of_the_image() -> None:
 
 def test_hooks_are_released_and_gradients_left_alone() -> None:
     f = ByHand()
-    heat(stub(f), f.convolution, torch.rand(3, 1, 4, 4))
+    saliency_maps(stub(f), f.convolution, torch.rand(3, 1, 4, 4))
     for module in f.modules():
         hooks = [name for name, value in vars(module).items() if "_hooks" in name and value]
         assert not hooks
@@ -141,7 +141,7 @@ def test_the_last_convolution_of_networks_of_timm(name: str, layer: str) -> None
         network.classifier.last_layer.weight[1] = -network.classifier.last_layer.weight[
             0
         ]  # else a logit may be below 0
-    maps, _ = heat(behind(network), module, x)
+    maps, _ = saliency_maps(behind(network), module, x)
     torch.testing.assert_close(maps, without_captum(network, module, x))
     assert maps.max() == 1
 

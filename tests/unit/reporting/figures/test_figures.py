@@ -1,4 +1,4 @@
-"""Panels of lines, walks along axes and maps of heat: drawn from whatever there is, with nothing cut off."""
+"""Panels of lines, traversals of axes and Grad-CAM maps: drawn from whatever there is, with nothing cut off."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sitar.errors import RunError
 from sitar.files import to_json
 from sitar.findings import EXPLAIN_VERSION
 from sitar.reporting.figures.gradcam_figure import MOST as MOST_IMAGES
-from sitar.reporting.figures.gradcam_figure import heat_figure, read_heat
+from sitar.reporting.figures.gradcam_figure import gradcam_figure, read_gradcam
 from sitar.reporting.figures.panels import panels_figure
 from sitar.reporting.figures.style import save
 from sitar.reporting.figures.sweeps import settings_of, sweep_panels
-from sitar.reporting.figures.traversal_figure import MOST, read_walk, walks_figure
+from sitar.reporting.figures.traversal_figure import MOST, read_traversals, traversal_figure
 from sitar.run_folder import RESULT_VERSION, RunFolder
 
 RESULT = {"version": RESULT_VERSION, "dataset": "d", "seed": 0, "selection": "last", "seconds": 1, "splits": {}}
@@ -72,14 +72,14 @@ def test_sweeps_are_drawn_from_what_there_is(count: int, rows: Any, about: Any, 
 
 
 def test_points_are_the_seeds_and_the_line_their_mean() -> None:
-    some = [a_run("a", "x = 2", seed, ood) for seed, ood in enumerate((0.5, 0.6, 0.7))]
-    last, epochs = sweep_panels(ABOUT, columns(3), {"a": some}, LEVELS)
+    seeds = [a_run("a", "x = 2", seed, ood) for seed, ood in enumerate((0.5, 0.6, 0.7))]
+    last, epochs = sweep_panels(ABOUT, columns(3), {"a": seeds}, LEVELS)
     assert last.lines[0].points == {2.0: pytest.approx([50, 60, 70])}
     assert last.lines[0].means == pytest.approx([60])
     assert last.ticks == {0.0: "0", 1.0: "0.25", 2.0: "0.5"}
     assert "equal distances" in last.xlabel
     assert epochs.lines[0].points[5] == pytest.approx([50, 60, 70])
-    linear = sweep_panels({**ABOUT, "scale": "linear"}, columns(3), {"a": some}, LEVELS)[0]
+    linear = sweep_panels({**ABOUT, "scale": "linear"}, columns(3), {"a": seeds}, LEVELS)[0]
     assert linear.lines[0].places == [0.5]
     assert linear.xlabel == ABOUT["label"]
 
@@ -111,12 +111,12 @@ def explained(folder: Path, arrays: dict[str, dict[str, Any]], **parts: Any) -> 
     reasons = {name: f"There is no {name} here." for name in empty if name not in parts}
     about = {"version": EXPLAIN_VERSION, "preset": "p/q", "seed": 3, "split_of_axes": "val", **empty}
     (run.artifacts / "explain.json").write_bytes(to_json({**about, "reasons": reasons, **parts}))
-    for name, some in arrays.items():
-        np.savez(run.artifacts / f"{name}.npz", **some)
+    for name, content in arrays.items():
+        np.savez(run.artifacts / f"{name}.npz", **content)
     return run
 
 
-def a_walk(
+def with_traversals(
     folder: Path, axes: int = 10, channels: int = 3, steps: int = 9, scored: bool = True, **more: Any
 ) -> RunFolder:
     random = np.random.default_rng(0)
@@ -130,39 +130,39 @@ def a_walk(
 @pytest.mark.parametrize(
     "options", [{}, {"axes": 1, "steps": 3}, {"axes": 40}, {"channels": 1}, {"scored": False}, {"preset": ODD}], ids=str
 )
-def test_walks_are_drawn(options: dict[str, Any], tmp_path: Path) -> None:
-    walk = read_walk(a_walk(tmp_path / "run", **options))
-    whole(walks_figure([walk]), tmp_path / "one.png")
-    whole(walks_figure([walk, read_walk(a_walk(tmp_path / "other"))]), tmp_path / "two.png")
+def test_traversals_are_drawn(options: dict[str, Any], tmp_path: Path) -> None:
+    traversals = read_traversals(with_traversals(tmp_path / "run", **options))
+    whole(traversal_figure([traversals]), tmp_path / "one.png")
+    whole(traversal_figure([traversals, read_traversals(with_traversals(tmp_path / "other"))]), tmp_path / "two.png")
 
 
-def test_a_walk_starts_from_a_sample_unless_told(tmp_path: Path) -> None:
-    folder = a_walk(tmp_path / "run")
+def test_a_traversal_starts_from_a_sample_unless_told(tmp_path: Path) -> None:
+    folder = with_traversals(tmp_path / "run")
     with np.load(folder.artifacts / "traversals.npz") as arrays:
         images = arrays["images"]
-    assert read_walk(folder).start == "a sample of class 0"
-    assert np.array_equal(read_walk(folder).images, images[1])
-    assert np.array_equal(read_walk(folder, 0).images, images[0])
+    assert read_traversals(folder).start == "a sample of class 0"
+    assert np.array_equal(read_traversals(folder).images, images[1])
+    assert np.array_equal(read_traversals(folder, 0).images, images[0])
     with pytest.raises(RunError, match="starts 0 to 2, not 7"):
-        read_walk(folder, 7)
+        read_traversals(folder, 7)
 
 
 def test_of_many_axes_those_that_track_the_label_are_shown(tmp_path: Path) -> None:
-    walk = read_walk(a_walk(tmp_path / "run", axes=40))
+    traversals = read_traversals(with_traversals(tmp_path / "run", axes=40))
     scores = np.random.default_rng(0)
     scores.integers(0, 256, (3, 40, 9, 3, 8, 8), dtype=np.uint8)
     expected = np.sort(np.argsort(-scores.random(40))[:MOST]).tolist()
-    assert walk.axes == expected
+    assert traversals.axes == expected
 
 
 def test_scores_come_from_training_where_none_were_measured(tmp_path: Path) -> None:
-    folder = a_walk(tmp_path / "run", axes=2, scored=False)
-    assert read_walk(folder).scores is None
+    folder = with_traversals(tmp_path / "run", axes=2, scored=False)
+    assert read_traversals(folder).scores is None
     folder.append_metrics({"epoch": 1, "shortcut_score": [0.25, 0.5]})
-    assert read_walk(folder).scores == [0.25, 0.5]
+    assert read_traversals(folder).scores == [0.25, 0.5]
 
 
-def a_heat(
+def with_maps(
     folder: Path, index: range = range(10, 18), boxed: bool = True, channels: int = 3, n: int = 500, **more: Any
 ) -> RunFolder:
     random, shown = np.random.default_rng(0), len(index)
@@ -185,20 +185,20 @@ def a_heat(
     ],
     ids=str,
 )
-def test_heat_is_drawn(options: dict[str, Any], tmp_path: Path) -> None:
-    first = read_heat(a_heat(tmp_path / "first", **options))
-    whole(heat_figure([first]), tmp_path / "one.png")
-    whole(heat_figure([first, read_heat(a_heat(tmp_path / "other"))]), tmp_path / "two.png")
+def test_maps_are_drawn(options: dict[str, Any], tmp_path: Path) -> None:
+    first = read_gradcam(with_maps(tmp_path / "first", **options))
+    whole(gradcam_figure([first]), tmp_path / "one.png")
+    whole(gradcam_figure([first, read_gradcam(with_maps(tmp_path / "other"))]), tmp_path / "two.png")
 
 
 def test_images_are_named_by_their_class(tmp_path: Path) -> None:
-    folder = a_heat(tmp_path / "run")
-    shown = [label.get_text() for label in heat_figure([read_heat(folder)]).axes[0].get_xticklabels()]
+    folder = with_maps(tmp_path / "run")
+    shown = [label.get_text() for label in gradcam_figure([read_gradcam(folder)]).axes[0].get_xticklabels()]
     assert shown == ["class 0", "class 1"] * 4
     classes = ["not Blond_Hair", 3 * ODD]
     folder.result_file.write_bytes(to_json({**RESULT, "classes": classes}))
     (folder.path / "done").touch()
-    figure = heat_figure([read_heat(folder)])
+    figure = gradcam_figure([read_gradcam(folder)])
     shown = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert shown[0] == "not Blond_Hair"
     assert shown[1].endswith("…")
@@ -206,23 +206,23 @@ def test_images_are_named_by_their_class(tmp_path: Path) -> None:
 
 
 def test_runs_are_shown_on_images_that_all_have(tmp_path: Path) -> None:
-    heats = [read_heat(a_heat(tmp_path / str(i), range(i, i + 12))) for i in (0, 6)]
-    plot = heat_figure(heats).axes[0]
+    maps = [read_gradcam(with_maps(tmp_path / str(i), range(i, i + 12))) for i in (0, 6)]
+    plot = gradcam_figure(maps).axes[0]
     assert len(plot.get_xticks()) == 6
-    assert len(heat_figure(heats[:1]).axes[0].get_xticks()) == MOST_IMAGES
+    assert len(gradcam_figure(maps[:1]).axes[0].get_xticks()) == MOST_IMAGES
     with pytest.raises(RunError, match="no image of Grad-CAM in common"):
-        heat_figure([heats[0], read_heat(a_heat(tmp_path / "far", range(100, 108)))])
+        gradcam_figure([maps[0], read_gradcam(with_maps(tmp_path / "far", range(100, 108)))])
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="sitar explain"):
-        read_walk(RunFolder(tmp_path / "none"))
-    folder = a_walk(tmp_path / "run")
+        read_traversals(RunFolder(tmp_path / "none"))
+    folder = with_traversals(tmp_path / "run")
     with pytest.raises(RunError, match=r"no gradcam: There is no gradcam here\."):
-        read_heat(folder)
+        read_gradcam(folder)
     (folder.artifacts / "traversals.npz").write_bytes(b"cut")
     with pytest.raises(RunError, match="cannot be read"):
-        read_walk(folder)
+        read_traversals(folder)
     (folder.artifacts / "explain.json").write_text('{"version": 99}')
     with pytest.raises(RunError, match="not of version"):
-        read_walk(folder)
+        read_traversals(folder)

@@ -38,7 +38,7 @@
   };
   const percent = (value) => `${(100 * value).toFixed(0)} %`;
 
-  const walker = (box) => {
+  const traversals = (box) => {
     const runs = JSON.parse(document.getElementById(box.dataset.source).textContent);
     const [run, start] = [box.querySelector(".run"), box.querySelector(".start")];
     const cards = box.querySelector(".axes");
@@ -57,8 +57,8 @@
       slider.max = axis.values.length - 1;
       slider.value = Math.floor(axis.values.length / 2);
       slider.setAttribute("aria-label", `axis ${axis.axis}`);
-      const along = from.probabilities && from.probabilities[place];
-      const bars = along ? along.classes.map((c) => {
+      const along = from.probabilities[place];
+      const bars = along.classes.map((c) => {
         const line = element("div");
         const name = element("span", "name");
         const value = element("span", "chance");
@@ -69,8 +69,7 @@
         line.append(name, track);
         chances.append(line);
         return [value, fill];
-      }) : [];
-      if (!along) chances.append(element("p", "note", "This model has no classifier on its axes."));
+      });
       const move = () => {
         const step = Number(slider.value);
         show(picture, from.sheet, place, step);
@@ -114,7 +113,7 @@
     choose();
   };
 
-  const wrong = (box) => {
+  const mistakes = (box) => {
     const data = JSON.parse(document.getElementById(box.dataset.source).textContent);
     const [by, other] = [box.querySelector(".by"), box.querySelector(".for")];
     options(by, data.runs);
@@ -124,18 +123,18 @@
     const draw = (all) => {
       const [a, b] = [Number(by.value), Number(other.value)];
       const alone = data.runs.length === 1;
-      const found = data.items.map((item, place) => [item, place])
-        .filter(([item]) => item.said[a] !== item.label && (alone || item.said[b] === item.label));
+      const shown = data.items.map((item, place) => [item, place])
+        .filter(([item]) => item.predicted[a] !== item.label && (alone || item.predicted[b] === item.label));
       box.querySelector(".count").textContent = !alone && a === b ? "Choose two different models." :
-        `${found.length} of the kept images of ${data.split}` + (found.length ? "" : ": none that one gets wrong and the other right.");
-      more.hidden = all || found.length <= few;
-      box.querySelector(".thumbs").replaceChildren(...found.slice(0, all ? found.length : few).map(([item, place]) => {
+        `${shown.length} of the kept images of ${data.split}` + (shown.length ? "" : ": none that one gets wrong and the other right.");
+      more.hidden = all || shown.length <= few;
+      box.querySelector(".thumbs").replaceChildren(...shown.slice(0, all ? shown.length : few).map(([item, place]) => {
         const figure = element("figure");
         const picture = tile(104);
         show(picture, data.sheet, Math.floor(place / data.sheet.columns), place % data.sheet.columns);
         picture.setAttribute("aria-label", `sample ${item.index}`);
         const caption = element("figcaption", "", data.classes[item.label]);
-        caption.append(element("br"), element("span", "bad", `taken for ${data.classes[item.said[a]]}`));
+        caption.append(element("br"), element("span", "bad", `taken for ${data.classes[item.predicted[a]]}`));
         figure.append(picture, caption);
         return figure;
       }));
@@ -154,6 +153,6 @@
       console.error(error);
     }
   });
-  each(".walker", walker);
-  each(".wrong", wrong);
+  each(".traversals", traversals);
+  each(".mistakes", mistakes);
 })();

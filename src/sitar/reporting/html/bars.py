@@ -1,0 +1,80 @@
+"""Compute bars with their ranges as plain numbers, which a template draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from sitar.reporting.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar is a value in [0, 1] with its range. Each is None where the figure does not exist."""
+
+    label: str
+    color: int
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """These bars stand together below a title."""
+
+    title: str
+    detail: str
+    bars: list[Bar]
+
+
+def metric_bars(comparison: Comparison, split: str, metric: str) -> list[Bar]:
+    """Return one bar for each row: a metric of result.json on one split."""
+    bars = []
+    for place, row in enumerate(comparison.rows):
+        metrics = [result["splits"].get(split, {}) for result in row.results]
+        known = [(m[metric], _interval(m, metric)) for m in metrics if m.get(metric) is not None]
+        bars.append(mean_bar(row.label, place, known))
+    return bars
+
+
+def mean_bar(label: str, color: int, known: Sequence[tuple[float, Sequence[float] | None]]) -> Bar:
+    """Return the bar of one run with its interval. Of several runs it is the mean, from the lowest to the highest."""
+    if not known:
+        return Bar(label, color, None)
+    values = [value for value, _ in known]
+    if len(values) > 1:
+        return Bar(label, color, mean(values), min(values), max(values))
+    low, high = known[0][1] or (None, None)
+    return Bar(label, color, values[0], low, high)
+
+
+def overlap(one: Bar, other: Bar) -> bool:
+    """Return whether two ranges have a value in common. Unknown ranges have none."""
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return False
+    return one.low <= other.high and other.low <= one.high
+
+
+def _interval(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None:
+    """Return the bootstrap interval; Wilson's where all resamples are the same, as they are at 0 and 100 %."""
+    interval, n = (metrics.get("intervals") or {}).get(metric), sample_count(metrics, metric)
+    return wilson(metrics[metric], n) if interval and interval[0] == interval[1] and n else interval
+
+
+def sample_count(metrics: Mapping[str, Any], metric: str) -> int | None:
+    """Return on how many samples a metric is computed. Of two groups that are equally bad the larger one counts."""
+    if metric != "worst_group":
+        return metrics["n"]
+    cells = [cell for cell in (metrics.get("groups") or {}).values() if cell["accuracy"] is not None]
+    return min(cells, key=lambda cell: (cell["accuracy"], -cell["n"]))["n"] if cells else None
+
+
+def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Compute Wilson's 95 % interval of a share of n samples."""
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)

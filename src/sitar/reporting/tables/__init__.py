@@ -1,0 +1,1 @@
+"""Tables are plain data, which a terminal prints. There is one file for each kind."""

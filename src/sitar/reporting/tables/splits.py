@@ -1,0 +1,42 @@
+"""Make the tables of one run: its metrics on every split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sitar.registry import metrics
+from sitar.reporting.tables.table import HEADLINE, Table, percent, percent_range
+
+
+def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Show average and worst group with their intervals, one row for each split. It fits a terminal of 80 columns."""
+    rows = []
+    for name, figures in splits.items():
+        intervals = figures.get("intervals") or {}
+        row = [name, f"{figures['n']:,}"]
+        for metric in HEADLINE:
+            row += [percent(figures[metric]), percent_range(intervals.get(metric))]
+        rows.append(row)
+    columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
+    return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples.")
+
+
+def details_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Show the other metrics, errors last, one row for each split."""
+    others = [metric for metric in metrics().values() if metric.name not in HEADLINE]
+    others = sorted(others, key=lambda metric: not metric.higher_is_better)
+    rows = [[name, *(percent(figures.get(metric.name)) for metric in others)] for name, figures in splits.items()]
+    columns = ["split", *(metric.title for metric in others)]
+    return Table(title, columns, rows, "Percent; the adjusted average weights groups as the training split does.")
+
+
+def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Show accuracy and size of every group, one row for each group and one column for each split."""
+    grouped = {name: figures["groups"] for name, figures in splits.items() if figures["groups"]}
+    names = list(dict.fromkeys(group for groups in grouped.values() for group in groups))
+    rows = []
+    for group in names:
+        cells = [groups.get(group, {"accuracy": None, "n": 0}) for groups in grouped.values()]
+        rows.append([group, *(f"{percent(cell['accuracy'])} ({cell['n']:,})" for cell in cells)])
+    return Table(title, ["group", *grouped], rows, "Percent accuracy and number of samples; a dash for an empty group.")

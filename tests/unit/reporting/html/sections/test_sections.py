@@ -1,0 +1,104 @@
+"""What single sections make of a comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.made_runs import make_run
+from helpers.pages import pixels
+from sitar.reporting.comparison import compare_runs
+from sitar.reporting.html.bars import wilson
+from sitar.reporting.html.sections.accuracy import split_bars
+from sitar.reporting.html.sections.confusion import run_confusion
+from sitar.reporting.html.sections.gradcam import run_maps
+from sitar.reporting.html.sections.groups import named_group
+from sitar.reporting.html.sections.settings import different_settings
+from sitar.reporting.html.sections.training import accuracy_curves
+from sitar.reporting.html.sentences import summary
+
+KINDS = ("average", "worst group")
+
+
+def test_the_worst_group_has_its_own_size_and_an_interval_with_a_width(tmp_path: Path) -> None:
+    several = []
+    for name, right in (("erm", 0.0), ("sitar", 0.05)):
+        run = make_run(tmp_path / name, name, explained=False)
+        result = json.loads(run.result_file.read_text())
+        split = result["splits"]["ood_test"]
+        split["groups"]["label=0,place=1"] = {"n": 20, "accuracy": right}
+        split |= {"worst_group": right, "average": 1.0, "intervals": {"average": [1, 1], "worst_group": [0.0, right]}}
+        run.result_file.write_text(json.dumps(result))
+        several.append(run.path)
+    (comparison,), _ = compare_runs(several)
+    average, worst = (next(b for b in split_bars(comparison) if b.title == f"ood_test, {n}") for n in KINDS)
+    assert (average.detail, worst.detail) == ("240 samples", "20 samples")
+    assert (worst.bars[0].low, worst.bars[0].high) == wilson(0.0, 20)
+    assert (worst.bars[1].low, worst.bars[1].high) == (0.0, 0.05), "the bootstrap's has a width"
+    assert average.bars[0].low == wilson(1.0, 240)[0]
+    assert any("ranges of sitar and erm overlap" in sentence for sentence in summary(comparison))
+
+
+def test_runs_may_be_worst_on_different_groups(tmp_path: Path) -> None:
+    several = [make_run(tmp_path / str(share), "erm" if share else "jtt", accuracy=share).path for share in (0.0, 0.9)]
+    (comparison,), _ = compare_runs(several)
+    sizes = set()
+    for run in comparison.runs:
+        cells = run.result["splits"]["ood_test"]["groups"].values()
+        least = min(cell["accuracy"] for cell in cells)
+        sizes.add(max(cell["n"] for cell in cells if cell["accuracy"] == least))
+    assert split_bars(comparison)[-1].detail == f"{min(sizes)} to {max(sizes)} samples"
+
+
+@pytest.mark.parametrize(
+    ("group", "attributes", "name"),
+    [
+        ("label=1,place=0", {"place": ["land", "water"]}, "green, place land"),
+        ("label=0,Male=0", {"Male": ["not Male", "Male"]}, "red, not Male"),
+        ("label=0,a=b=1", {"a=b": ["x", "y"]}, "red, a=b y"),
+        ("label=0,place=1", {}, "red, place 1"),
+        ("label=0,place=7", {"place": ["land"]}, "red, place 7"),
+        ("label=5", {}, "label=5"),
+    ],
+)
+def test_groups_have_the_names_of_class_and_value(group: str, attributes: dict[str, list[str]], name: str) -> None:
+    assert named_group(group, ["red", "green"], attributes) == name
+
+
+def test_settings_that_differ_stand_side_by_side(runs: list[Path]) -> None:
+    (comparison,), _ = compare_runs(runs)
+    settings = different_settings(comparison)
+    assert [row.label for row in comparison.rows] == ["erm", "control", "sitar"]
+    assert ("method.alpha", ["–", "0.0", "1.0"]) in settings
+    assert not any(key in ("seed", "preset", "data.name") for key, _ in settings)
+
+
+def test_the_confusion_counts_what_was_said(runs: list[Path]) -> None:
+    (comparison,), _ = compare_runs(runs)
+    run = comparison.runs[0]
+    matrix = run_confusion(run, "ood_test")["matrix"]
+    y, predicted = run.labels("ood_test"), run.logits("ood_test").argmax(1)
+    assert matrix[0][1][0] == int(((y == 0) & (predicted == 1)).sum())
+    assert matrix[1][1][1] == pytest.approx(float((predicted[y == 1] == 1).mean()), abs=1e-4)
+
+
+def test_curves_are_of_the_last_phase(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "jtt", explained=False)
+    lines = run.metrics()
+    for line in lines[:2]:
+        line["phase"] = "first"
+    run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (comparison,), _ = compare_runs([run.path])
+    (chart,) = accuracy_curves(comparison)
+    assert len(chart.curves[0].points.split()) == 3
+
+
+def test_large_pictures_of_grad_cam_are_made_smaller(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", size=224)
+    (comparison,), _ = compare_runs([run.path])
+    maps = run_maps(comparison.runs[0])
+    assert maps is not None
+    assert max(pixels(maps["pictures"][0]["uri"]).shape[:2]) <= 256, "two tiles of at most 128 pixels"
+    assert maps["area"] == pytest.approx(0.36)

@@ -1,0 +1,69 @@
+"""The summary, in sentences."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from helpers.made_runs import make_run
+from sitar.reporting.comparison import compare_runs
+from sitar.reporting.html.bars import metric_bars
+from sitar.reporting.html.sentences import summary
+
+
+def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: list[Path]) -> None:
+    (comparison,), left_out = compare_runs(runs)
+    words = summary(comparison)
+    bars = {bar.label: bar for bar in metric_bars(comparison, "ood_test", "worst_group")}
+    gain = 100 * (bars["sitar"].value - bars["control"].value)  # type: ignore[operator]
+    assert not left_out
+    assert words[0] == "3 runs on made, 2 classes."
+    assert words[1].startswith(
+        f"On ood_test sitar has the highest worst group accuracy, {100 * bars['sitar'].value:.1f} %"
+    )  # type: ignore[operator]
+    against = "Against the VAE without noise, the control, in worst group on ood_test:"
+    assert f"{against} sitar {gain:+.1f} points over control." in words
+    assert any("in distribution to" in sentence for sentence in words)
+
+
+def test_without_a_control_nothing_is_credited_to_the_noise(runs: list[Path]) -> None:
+    (comparison,), _ = compare_runs([runs[0], runs[2]])
+    assert any(sentence.startswith("No control (alpha 0) is among these runs") for sentence in summary(comparison))
+
+
+def test_ranges_that_overlap_are_said_to(tmp_path: Path) -> None:
+    same = [make_run(tmp_path / name, name, accuracy=0.8, explained=False).path for name in ("erm", "jtt")]
+    (comparison,), _ = compare_runs(same)
+    assert any("their order may be chance" in sentence for sentence in summary(comparison))
+
+
+def test_a_method_with_group_labels_is_an_upper_bound_and_does_not_lead(runs: list[Path], tmp_path: Path) -> None:
+    (comparison,), _ = compare_runs([*runs, make_run(tmp_path / "dfr", "dfr", accuracy=0.99, explained=False).path])
+    words = summary(comparison)
+    assert words[1].startswith("On ood_test sitar has the highest")
+    assert words[2].startswith("Given group labels of the training samples, an upper bound and not a rival")
+
+
+def test_a_control_with_other_settings_is_said_to_be_one(runs: list[Path], tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    shutil.copytree(runs[1], control)
+    config = yaml.safe_load((control / "config.yaml").read_text())
+    config["method"] |= {"beta": 4.0, "lambda": 10.0}
+    (control / "config.yaml").write_text(yaml.safe_dump(config))
+    (comparison,), _ = compare_runs([control, runs[2]])
+    assert any("points over control (which also differs in method.beta" in sentence for sentence in summary(comparison))
+
+
+def test_a_row_without_the_split_is_named(runs: list[Path], tmp_path: Path) -> None:
+    run = make_run(tmp_path / "jtt", "jtt", explained=False)
+    (comparison,), _ = compare_runs([*runs, run.path])
+    for result in comparison.rows[-1].results:
+        del result["splits"]["ood_test"]
+    assert "No worst group accuracy on ood_test: jtt." in summary(comparison)
+
+
+def test_one_run_is_a_sentence(runs: list[Path]) -> None:
+    (comparison,), _ = compare_runs([runs[0]])
+    assert summary(comparison)[1].startswith("On ood_test erm has a worst group accuracy of ")
