@@ -27,14 +27,7 @@ from sitar.functional.losses import (
     weighted_mean,
 )
 from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
-from sitar.methods.base import (
-    Bottleneck,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Discriminator
 from sitar.models.build import build_classifier, build_vae
 from sitar.registry import METHODS
