@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from sitar.errors import ConfigError
-from sitar.registry import DATASETS, METHODS, did_you_mean
-from sitar.splits import Split
+from sitar.registry import DATASETS, METHODS, did_you_mean, metrics
+from sitar.splits import VAL, Split
 
-Selection = Literal["last", "val_average", "val_class_balanced", "val_worst_group"]
+LAST = "last"  # of train.selection
 
 
 class Config(BaseModel):
@@ -121,6 +121,11 @@ class ModelConfig(Config):
         return self.latent_dim
 
 
+def selections() -> list[str]:
+    """Name the rules that choose an epoch: the last one, or the best one by a metric of val."""
+    return [LAST, *(f"{VAL}_{metric.name}" for metric in metrics().values() if metric.selects)]
+
+
 class TrainConfig(Config):
     """How a method is optimised, watched and stopped."""
 
@@ -143,7 +148,9 @@ class TrainConfig(Config):
     step: Literal["auto", "eager", "captured"] = Field(
         default="auto", description="captured: the whole step as one CUDA graph; auto: captured on a CUDA device"
     )
-    selection: Selection = Field(default="last", description="which epoch's weights are kept")
+    selection: Annotated[str, one_of(selections)] = Field(
+        default=LAST, description="which epoch's weights are kept: the last one's, or the best ones' by a metric of val"
+    )
     patience: int | None = Field(
         default=None, gt=0, description="stop after this many evaluations without a better selection criterion"
     )
@@ -157,9 +164,9 @@ class TrainConfig(Config):
     def _consistent(self) -> TrainConfig:
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs {self.warmup_epochs:g} must be fewer than the {self.epochs} epochs")
-        if self.patience is not None and self.selection == "last":
+        if self.patience is not None and self.selection == LAST:
             raise ValueError("patience needs a criterion to watch: set train.selection to one that reads a val split")
-        if self.selection != "last" and "val" not in self.evaluate:
+        if self.selection != LAST and "val" not in self.evaluate:
             raise ValueError(f"selection {self.selection!r} reads the val split: train.evaluate must contain 'val'")
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -151,3 +151,11 @@ def _same_package(plugin: Plugin, cls: type) -> bool:
 
 METHODS = Registry("method", home="sitar.methods", group="sitar.methods")
 DATASETS = Registry("dataset", home="sitar.data", group="sitar.datasets")
+
+
+def metrics() -> Mapping[str, Any]:
+    """Return the metrics by name, in the order of result.json.
+
+    They live on an upper floor. Like the classes of a registry they are reached by name, when they are first needed.
+    """
+    return importlib.import_module("sitar.evaluation.metrics").METRICS

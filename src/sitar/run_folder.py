@@ -258,6 +258,8 @@ class RunFolder:
         write_atomic(self.result_file, to_json(result))
         write_atomic(self.path / "done", b"")
         self.state_file.unlink(missing_ok=True)
+        with suppress(OSError):  # Windows keeps a file that is open
+            (self.path / LOCK).unlink(missing_ok=True)  # whoever locks it anew finds the run done
 
     # What a run has left
 
@@ -419,7 +421,7 @@ class RunFolder:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RunError(f"{str(file)!r} cannot be read. `{made_by}` makes it.") from error
-        if not isinstance(content, dict) or content.get("version") not in versions:
+        if not isinstance(content, dict) or content.get("version") not in tuple(versions):
             newest = max(versions)
             raise RunError(f"{str(file)!r} is not of version {newest}, the newest one that this release reads.")
         return content

@@ -32,6 +32,7 @@ from sitar.data.types import (
 from sitar.errors import ConfigError, DataError
 from sitar.methods import FitPhase, GradientPhase, Method, Objective, data_for
 from sitar.methods.jtt import JTT
+from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, METHODS
 from sitar.training.loop import Loop
 from sitar.training.optimise import build_optimiser
@@ -67,7 +68,7 @@ class Cells:
     Config = CellsConfig
 
     @staticmethod
-    def load(config: CellsConfig) -> Data:
+    def load(config: CellsConfig, watch: Watch = unwatched) -> Data:
         random = torch.Generator().manual_seed(5)
 
         def samples(classes: tuple[int, ...], n: int, agreement: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +121,7 @@ def plain_epochs(
     visits = []
     for epoch in range(epochs):
         visits.append([])
-        for index in epoch_order(indices, batch_size, config.seed, phase, epoch):
+        for index in epoch_order(indices, batch_size, seed=config.seed, phase=phase, epoch=epoch):
             y = data.train.y[index]
             logits = network(to_float(data.train.x[index]))
             visits[-1] += zip(index.tolist(), (logits.argmax(1) != y).tolist(), strict=True)
@@ -314,9 +315,9 @@ class Seen:
         seen, build, fit = self, sitar.training.run.build_method, Loop._fit
 
         class Spy(EagerStep):
-            def __init__(self, objectives: Any, *rest: Any) -> None:
+            def __init__(self, objectives: Any, *rest: Any, **sizes: Any) -> None:
                 watched = [dataclasses.replace(objective, loss=seen._watch(objective)) for objective in objectives]
-                super().__init__(watched, *rest)
+                super().__init__(watched, *rest, **sizes)
 
         def spy_build(config: RunConfig, task: Task) -> Method:
             seen.tasks.append(type(task))
@@ -379,7 +380,7 @@ def test_epochs_draw_every_group_equally_often(name: str, label: str) -> None:
     assert phase.sampling is not None
 
     def draw(seed: int, epoch: int) -> Tensor:
-        return epoch_order(torch.arange(500), 50, seed, 0, epoch, phase.sampling)
+        return epoch_order(torch.arange(500), 50, seed=seed, phase=0, epoch=epoch, sampling=phase.sampling)
 
     present = labels.unique()
     drawn = torch.cat([draw(0, epoch).flatten() for epoch in range(20)])

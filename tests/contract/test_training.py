@@ -94,7 +94,8 @@ def test_an_epoch_visits_every_sample_in_batches_of_one_size(n: int, batch_size:
     assert visits.min() == 1
     assert visits.max() <= 2
     if n > 10:
-        orders = [epoch_order(indices, size, *place) for place in ((0, 0, 1), (0, 1, 0), (1, 0, 0))]
+        places = [dict.fromkeys(("seed", "phase", "epoch"), 0) | {name: 1} for name in ("epoch", "phase", "seed")]
+        orders = [epoch_order(indices, size, **place) for place in places]
         assert not any(torch.equal(order, other) for other in orders)
     assert torch.equal(order, epoch_order(indices, size, seed=0, phase=0, epoch=0))
 

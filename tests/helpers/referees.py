@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -366,6 +367,11 @@ def check_calibration_error(calibration_error: Callable) -> None:
         close(calibration_error(probability, correct), error)
     # certainty belongs to the last bin, where these two partly cancel
     close(calibration_error(np.array([[1.0, 0.0], [0.95, 0.05]]), np.array([False, True])), (1 - 0.05) / 2)
+
+
+def ranking_of(metrics: Any) -> Callable:
+    """The three metrics of ranking, by name, of the module that has them."""
+    return lambda probability, y: {name: getattr(metrics, name)(probability, y) for name in ("auroc", "auprc", "f1")}
 
 
 def check_ranking(ranking_metrics: Callable) -> None:

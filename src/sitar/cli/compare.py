@@ -6,27 +6,29 @@ from typing import Annotated
 import typer
 
 from sitar.cli.output import Json, print_json, print_table
-from sitar.registry import unknown
+from sitar.registry import metrics, unknown
 from sitar.reporting.comparison import group_runs, read_runs
 from sitar.reporting.tables.runs import compare_table
+from sitar.reporting.tables.table import HEADLINE
 from sitar.splits import TEST_SPLITS
-
-METRICS = ["average", "worst_group", "adjusted_average", "class_balanced", "calibration_error", "auroc", "auprc", "f1"]
 
 
 def command(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; seeds of one setting share a row.")],
-    metric: Annotated[list[str] | None, typer.Option(help=f"Repeatable: {', '.join(METRICS)}.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Repeatable: a metric of result.json, such as auroc; default: {', '.join(HEADLINE)}."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare runs in one table, mean and deviation over seeds."""
-    metrics = metric or METRICS[:2]
-    for name in metrics:
-        if name not in METRICS:
-            raise unknown("metric", name, METRICS)
+    names = metric or list(HEADLINE)
+    for name in names:
+        if name not in metrics():
+            raise unknown("metric", name, metrics())
     rows = group_runs(read_runs(runs))
     if not as_json:
-        print_table(compare_table(rows, metrics))
+        print_table(compare_table(rows, names))
         return
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
     print_json(
@@ -35,7 +37,7 @@ def command(
                 "runs": row.label,
                 "seeds": row.seeds,
                 "needs_groups": row.needs_groups,
-                "splits": {split: {name: row.summary(split, name) for name in metrics} for split in splits},
+                "splits": {split: {name: row.summary(split, name) for name in names} for split in splits},
             }
             for row in rows
         ]

@@ -58,7 +58,7 @@ def command(
         print_json({"runs": results, "figure": str(figure), "report": str(report)})
         return
     print_table(compare_table(group_runs(read_runs([folder.path for folder in runs])), ["average"]))
-    erm, sitar = (100 * folders[label].result()["splits"]["ood_test"]["average"] for label in ("ERM", "SITAR"))
+    erm, sitar = (100 * (folders[label].result()["splits"]["ood_test"]["average"] or 0) for label in ("ERM", "SITAR"))
     typer.echo(
         f"When the colour turns against the label, ERM falls to {erm:.0f} % and SITAR keeps {sitar:.0f} % "
         "(75 % is the best that shape alone allows)."

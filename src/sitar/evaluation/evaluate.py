@@ -9,7 +9,7 @@ import torch
 
 from sitar.data import Data, EvalSplit
 from sitar.evaluation.metrics import split_metrics
-from sitar.evaluation.predict import predict_logits
+from sitar.evaluation.predict import predict_split
 from sitar.methods import Method
 from sitar.progress import Watch, unwatched
 
@@ -22,12 +22,10 @@ def evaluate_method(
     metrics: dict[str, dict[str, Any]] = {}
     predictions: dict[str, np.ndarray] = {}
     for name, split in {"train": EvalSplit(data.train.x, data.train.y), **data.evaluation}.items():
-        logits = predict_logits(method.logits, split.x, device, method.evaluation_batch, watch(name, len(split)))
-        y = split.y.numpy()
-        group = None if split.group is None else split.group.numpy()
-        metrics[name] = split_metrics(logits, y, group, split.group_names, split.group_share)
+        predicted = predict_split(method.logits, split, device, method.evaluation_batch, watch(name, len(split)))
+        metrics[name] = split_metrics(predicted)
         if name != "train":
-            predictions |= {f"{name}/logits": logits, f"{name}/y": y}
-            if group is not None:
-                predictions[f"{name}/group"] = group
+            predictions |= {f"{name}/logits": predicted.logits, f"{name}/y": predicted.y}
+            if predicted.group is not None:
+                predictions[f"{name}/group"] = predicted.group
     return metrics, predictions

@@ -1,50 +1,97 @@
 """Metrics of one split from logits, labels and groups, as result.json holds them.
 
-Fractions, never percent. None where a figure does not exist: an empty group has no accuracy, one class has no AUROC.
+A metric is a fraction, never percent. It is None where it does not exist: an empty group has no accuracy, and data of
+one class has no AUROC. `METRICS`, at the end, lists all of them. To add one, add its function and its entry here:
+result.json, tables, `sitar compare --metric` and `train.selection` read the list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 CALIBRATION_BINS = 15
 
 
-def split_metrics(
-    logits: Float[np.ndarray, "sample classes"],
-    y: Int[np.ndarray, " sample"],
-    group: Int[np.ndarray, " sample"] | None = None,
-    group_names: Sequence[str] = (),
-    group_share: Sequence[float] | None = None,
-    resamples: int = 1000,
-) -> dict[str, Any]:
-    """Everything that result.json says of a split. `resamples` = 0 leaves the bootstrap intervals out."""
-    correct = logits.argmax(1) == y
-    probability = softmax(logits)
-    groups = group_accuracies(correct, group, len(group_names)) if group is not None else []
+@dataclass(frozen=True)
+class Predictions:
+    """All that a metric may know of a split: logits, labels, and groups where they are known.
+
+    A group is a (label, attribute) cell, numbered label * num_attribute_values + attribute. `group_share` is each
+    group's share of the training split.
+    """
+
+    logits: Float[np.ndarray, "sample classes"]
+    y: Int[np.ndarray, " sample"]
+    group: Int[np.ndarray, " sample"] | None = None
+    group_names: Sequence[str] = ()
+    group_share: Sequence[float] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        return self.logits.shape[1]
+
+    @property
+    def num_attribute_values(self) -> int:
+        """Return how many values the attribute has; 0 where there are no groups."""
+        return len(self.group_names) // self.num_classes
+
+    @cached_property
+    def attribute(self) -> Int[np.ndarray, " sample"] | None:
+        """The attribute of each sample. It is None where there are no groups."""
+        return None if self.group is None else self.group - self.y * self.num_attribute_values
+
+    @cached_property
+    def probability(self) -> Float[np.ndarray, "sample classes"]:
+        return softmax(self.logits)
+
+    @cached_property
+    def correct(self) -> Bool[np.ndarray, " sample"]:
+        """Whether each sample is classified correctly."""
+        return self.logits.argmax(1) == self.y
+
+    @cached_property
+    def groups(self) -> list[tuple[int, float | None]]:
+        """The size and the accuracy of each group. The list is empty where there are no groups."""
+        return [] if self.group is None else group_accuracies(self.correct, self.group, len(self.group_names))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number that says how good predictions are, and what other parts must know of it."""
+
+    name: str  # in result.json and on the command line
+    title: str  # in a table
+    short: str  # in a table of many columns
+    of: Callable[[Predictions], float | None]
+    higher_is_better: bool = True
+    needs_groups: bool = False
+    selects: bool = False  # whether `train.selection: val_<name>` may choose an epoch by it
+    absent_group: str | None = None  # why an epoch cannot be chosen by it where a group has no sample; None: it can
+
+
+def split_metrics(predictions: Predictions, resamples: int = 1000) -> dict[str, Any]:
+    """Return everything that result.json says of a split. `resamples` = 0 leaves the bootstrap intervals out."""
+    groups = zip(predictions.group_names, predictions.groups, strict=True) if predictions.groups else ()
     metrics: dict[str, Any] = {
-        "n": len(y),
-        "average": _number(correct.mean()) if len(y) else None,
-        "adjusted_average": adjusted_average(groups, group_share),
-        "class_balanced": class_balanced(correct, y),
-        "worst_group": worst_group(groups),
-        "calibration_error": calibration_error(probability, correct),
-        **ranking_metrics(probability, y),
-        "groups": {
-            name: {"n": n, "accuracy": accuracy} for name, (n, accuracy) in zip(group_names, groups, strict=True)
-        },
+        "n": len(predictions.y),
+        **{metric.name: metric.of(predictions) for metric in METRICS.values()},
+        "groups": {name: {"n": n, "accuracy": accuracy} for name, (n, accuracy) in groups},
     }
     if resamples:
-        metrics["intervals"] = bootstrap_intervals(correct, y, group, resamples=resamples)
+        metrics["intervals"] = bootstrap_intervals(
+            predictions.correct, predictions.y, predictions.group, resamples=resamples
+        )
     return metrics
 
 
 def softmax(logits: Float[np.ndarray, "sample classes"]) -> Float[np.ndarray, "sample classes"]:
+    """Return the class probabilities of logits, in float64."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
     return shifted / shifted.sum(1, keepdims=True)
 
@@ -52,71 +99,92 @@ def softmax(logits: Float[np.ndarray, "sample classes"]) -> Float[np.ndarray, "s
 def group_accuracies(
     correct: Bool[np.ndarray, " sample"], group: Int[np.ndarray, " sample"], num_groups: int
 ) -> list[tuple[int, float | None]]:
-    """Size and accuracy of each group; None for an empty one."""
+    """Return the size and the accuracy of each group. An empty group has no accuracy."""
     sizes = np.bincount(group, minlength=num_groups)
     hits = np.bincount(group, weights=correct, minlength=num_groups)
-    return [(int(n), _number(hit / n) if n else None) for n, hit in zip(sizes, hits, strict=True)]
+    return [(int(n), float(hit / n) if n else None) for n, hit in zip(sizes, hits, strict=True)]
+
+
+def average(correct: Bool[np.ndarray, " sample"]) -> float | None:
+    """Return the accuracy over all samples."""
+    return float(correct.mean()) if len(correct) else None
 
 
 def worst_group(groups: Sequence[tuple[int, float | None]]) -> float | None:
-    """Lowest accuracy of the groups that are not empty."""
+    """Return the lowest accuracy of the groups that are not empty."""
     return min((accuracy for _, accuracy in groups if accuracy is not None), default=None)
 
 
 def adjusted_average(groups: Sequence[tuple[int, float | None]], share: Sequence[float] | None) -> float | None:
-    """Group accuracies weighted by the groups' shares of the training split.
+    """Return the mean of the group accuracies, weighted by the groups' shares of the training split.
 
-    None when a group of the training split is empty here: the weighted mean would then leave it out.
+    It does not exist when a group of the training split is empty here: the weighted mean would then leave it out.
     """
     if share is None or not groups:
         return None
     pairs = [(s, accuracy) for s, (_, accuracy) in zip(share, groups, strict=True) if s > 0]
     if not pairs or any(accuracy is None for _, accuracy in pairs):
         return None
-    return _number(sum(s * accuracy for s, accuracy in pairs if accuracy is not None) / sum(s for s, _ in pairs))
+    return float(sum(s * accuracy for s, accuracy in pairs if accuracy is not None) / sum(s for s, _ in pairs))
 
 
 def class_balanced(correct: Bool[np.ndarray, " sample"], y: Int[np.ndarray, " sample"]) -> float | None:
-    """Mean of the accuracies of the classes that occur."""
+    """Return the mean of the accuracies of the classes that occur."""
     classes = np.unique(y)
-    return _number(np.mean([correct[y == c].mean() for c in classes])) if len(classes) else None
+    return float(np.mean([correct[y == c].mean() for c in classes])) if len(classes) else None
 
 
 def calibration_error(
     probability: Float[np.ndarray, "sample classes"], correct: Bool[np.ndarray, " sample"]
 ) -> float | None:
-    """Expected calibration error of the predicted class, 15 bins of equal width (Guo et al., 2017)."""
+    """Return the expected calibration error of the predicted class, with 15 bins of equal width (Guo et al., 2017)."""
     if not len(correct):
         return None
     confidence = probability.max(1)
     bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     gap = np.bincount(bins, weights=confidence - correct, minlength=CALIBRATION_BINS)
-    return _number(np.abs(gap).sum() / len(correct))
+    return float(np.abs(gap).sum() / len(correct))
 
 
-def ranking_metrics(
-    probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]
-) -> dict[str, float | None]:
-    """AUROC, AUPRC and F1: of class 1 for two classes, else the mean over classes, each against the rest.
+def auroc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
+    """Return the area under the ROC curve, see `_against_the_rest`."""
+    from sklearn.metrics import roc_auc_score  # takes a second to import: only where it is computed
 
-    None for AUROC and AUPRC unless every class occurs.
+    return _against_the_rest(roc_auc_score, probability, y)
+
+
+def auprc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
+    """Return the area under the curve of precision against recall, see `_against_the_rest`."""
+    from sklearn.metrics import average_precision_score
+
+    return _against_the_rest(average_precision_score, probability, y)
+
+
+def _against_the_rest(
+    score: Callable[..., Any], probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]
+) -> float | None:
+    """Return a score of class 1 for two classes, else the mean over classes, each against the rest.
+
+    It does not exist unless every class occurs.
     """
     num_classes = probability.shape[1]
     if len(np.unique(y)) < num_classes:
-        auroc = auprc = None
-    elif num_classes == 2:
-        auroc = _number(roc_auc_score(y, probability[:, 1]))
-        auprc = _number(average_precision_score(y, probability[:, 1]))
-    else:
-        truth = np.eye(num_classes, dtype=int)[y]
-        auroc = _number(roc_auc_score(truth, probability, average="macro"))
-        auprc = _number(average_precision_score(truth, probability, average="macro"))
+        return None
+    if num_classes == 2:
+        return float(score(y, probability[:, 1]))
+    return float(score(np.eye(num_classes, dtype=int)[y], probability, average="macro"))
+
+
+def f1(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
+    """Return F1 of class 1 for two classes, else the mean over classes, each against the rest."""
+    from sklearn.metrics import f1_score
+
     if not len(y):
-        return {"auroc": auroc, "auprc": auprc, "f1": None}
+        return None
+    num_classes = probability.shape[1]
     average = "binary" if num_classes == 2 else "macro"
     labels = None if num_classes == 2 else list(range(num_classes))
-    f1 = f1_score(y, probability.argmax(1), labels=labels, average=average, zero_division=0)  # type: ignore[arg-type]
-    return {"auroc": auroc, "auprc": auprc, "f1": _number(f1)}
+    return float(f1_score(y, probability.argmax(1), labels=labels, average=average, zero_division=0))  # type: ignore[arg-type]
 
 
 def bootstrap_intervals(
@@ -126,11 +194,12 @@ def bootstrap_intervals(
     resamples: int = 1000,
     level: float = 0.95,
 ) -> dict[str, list[float] | None]:
-    """Percentile intervals of average, class-balanced and worst-group accuracy over resamples of the samples.
+    """Return percentile intervals of average, class-balanced and worst-group accuracy over resamples of the samples.
 
     Accuracy depends only on how many samples fall into each (class, group, right or wrong) cell, so the cells'
-    counts are drawn from a multinomial: the same distribution as drawing samples with replacement. Seeded. With many
-    small groups the worst of a resample is biased downwards, and the interval lies below the point.
+    counts are drawn from a multinomial: the same distribution as drawing samples with replacement. The draws have a
+    fixed seed. With many small groups the worst of a resample is biased downwards, and the interval lies below the
+    point.
     """
     if not len(y):
         return {"average": None, "class_balanced": None, "worst_group": None}
@@ -146,7 +215,7 @@ def bootstrap_intervals(
 
     def interval(values: np.ndarray) -> list[float]:
         tail = (1 - level) / 2
-        return [_number(q) for q in np.quantile(values, [tail, 1 - tail])]
+        return [float(q) for q in np.quantile(values, [tail, 1 - tail])]
 
     return {
         "average": interval(right.sum(1) / len(y)),
@@ -155,5 +224,37 @@ def bootstrap_intervals(
     }
 
 
-def _number(value: Any) -> float:
-    return float(value)
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("average", "average", "average", lambda p: average(p.correct), selects=True),
+        Metric(
+            "adjusted_average",
+            "adjusted average",
+            "adjusted",
+            lambda p: adjusted_average(p.groups, p.group_share),
+            needs_groups=True,
+        ),
+        Metric("class_balanced", "class balanced", "balanced", lambda p: class_balanced(p.correct, p.y), selects=True),
+        Metric(
+            "worst_group",
+            "worst group",
+            "worst",
+            lambda p: worst_group(p.groups),
+            needs_groups=True,
+            selects=True,
+            absent_group="the worst group there is not the worst group",
+        ),
+        Metric(
+            "calibration_error",
+            "calibration error",
+            "calibration",
+            lambda p: calibration_error(p.probability, p.correct),
+            higher_is_better=False,
+        ),
+        Metric("auroc", "AUROC", "auroc", lambda p: auroc(p.probability, p.y)),
+        Metric("auprc", "AUPRC", "auprc", lambda p: auprc(p.probability, p.y)),
+        Metric("f1", "F1", "f1", lambda p: f1(p.probability, p.y)),
+    )
+}
+"""All metrics by name, in the order of result.json."""

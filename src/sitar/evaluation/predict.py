@@ -1,4 +1,4 @@
-"""Logits of a whole split."""
+"""Predictions of a whole split."""
 
 from __future__ import annotations
 
@@ -9,15 +9,35 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sitar.data.types import in_batches
+from sitar.data.types import EvalSplit, in_batches
+from sitar.evaluation.metrics import Predictions
+
+Logits = Callable[[Tensor], Tensor]
+
+
+def predict_split(
+    logits: Logits,
+    split: EvalSplit,
+    device: torch.device,
+    batch_size: int = 2048,
+    watch: Callable[[int], None] = lambda _: None,
+) -> Predictions:
+    """Predict a split, and keep with the logits what metrics compare them with. See `in_batches` for `watch`."""
+    return Predictions(
+        predict_logits(logits, split.x, device, batch_size, watch),
+        split.y.cpu().numpy(),
+        None if split.group is None else split.group.cpu().numpy(),
+        split.group_names,
+        split.group_share,
+    )
 
 
 def predict_logits(
-    logits: Callable[[Tensor], Tensor],
+    logits: Logits,
     x: Tensor,
     device: torch.device,
     batch_size: int = 2048,
     watch: Callable[[int], None] = lambda _: None,
 ) -> Float[np.ndarray, "sample classes"]:
-    """Float32 logits for inputs as a split stores them, batch by batch on `device`; see `in_batches` for `watch`."""
+    """Return float32 logits for inputs as a split stores them, batch by batch on `device`."""
     return in_batches(lambda chunk: logits(chunk).float(), x, device, batch_size, watch).cpu().numpy()

@@ -1,41 +1,54 @@
-"""Named criteria that choose an epoch. A criterion reads the metrics of `val` and nothing else; higher is better."""
+"""Rules that choose an epoch: the last one, or the best by a metric of `val`. A rule reads nothing but `val`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from sitar.config import Selection
-from sitar.data.types import Data
+from sitar.config import LAST, selections
+from sitar.data.types import Data, EvalSplit
 from sitar.errors import ConfigError
-
-METRIC: dict[Selection, str] = {
-    "val_average": "average",
-    "val_class_balanced": "class_balanced",
-    "val_worst_group": "worst_group",
-}
+from sitar.evaluation.metrics import METRICS, Metric, Predictions
+from sitar.splits import VAL
 
 
-def check_selection(selection: Selection, data: Data) -> None:
-    """Refuse a criterion that `data` cannot answer, with the reason."""
-    if selection == "last":
+def check_selection(selection: str, data: Data) -> None:
+    """Refuse a rule that `data` cannot answer, with the reason."""
+    if selection == LAST:
         return
-    val = data.evaluation.get("val")
+    val = data.evaluation.get(VAL)
     if val is None or not len(val):
-        raise ConfigError(f"train.selection {selection!r} reads a val split, and this data has none. Use 'last'.")
-    if selection == "val_worst_group":
-        allowed = "Use 'last', 'val_average' or 'val_class_balanced'."
-        if val.group is None:
-            raise ConfigError(f"train.selection 'val_worst_group' needs groups, and val has none. {allowed}")
-        present = set(val.group.unique().tolist())
-        absent = [name for i, name in enumerate(val.group_names) if i not in present]
-        if absent:
-            raise ConfigError(
-                f"train.selection 'val_worst_group' cannot be judged: {', '.join(absent)} has no sample in val, so the "
-                f"worst group there is not the worst group. {allowed}"
-            )
+        raise ConfigError(f"train.selection {selection!r} reads a val split, and this data has none. Use {LAST!r}.")
+    if reason := _unfit(selection_metric(selection), val):
+        fit = [repr(name) for name in selections() if name == LAST or not _unfit(selection_metric(name), val)]
+        raise ConfigError(f"train.selection {selection!r} {reason}. Use {', '.join(fit[:-1])} or {fit[-1]}.")
 
 
-def criterion(selection: Selection, val_metrics: Mapping[str, Any]) -> float:
-    """The value by which `selection` compares epochs."""
-    return float(val_metrics[METRIC[selection]])
+def _unfit(metric: Metric, val: EvalSplit) -> str:
+    """Say why an epoch cannot be chosen by a metric of this split. The string is empty where it can."""
+    if not metric.needs_groups:
+        return ""
+    if val.group is None:
+        return "needs groups, and val has none"
+    present = set(val.group.unique().tolist())
+    absent = [name for i, name in enumerate(val.group_names) if i not in present]
+    if absent and metric.absent_group is not None:
+        return f"cannot be judged: {', '.join(absent)} has no sample in val, so {metric.absent_group}"
+    return ""
+
+
+def selection_metric(selection: str) -> Metric:
+    """Return the metric by which a rule, other than the last epoch, compares epochs."""
+    return METRICS[selection.removeprefix(f"{VAL}_")]
+
+
+def watched_metrics(predictions: Predictions) -> dict[str, float | None]:
+    """Return the metrics by which an epoch may be chosen, for the log of an epoch."""
+    return {metric.name: metric.of(predictions) for metric in METRICS.values() if metric.selects}
+
+
+def criterion(selection: str, val_metrics: Mapping[str, Any]) -> float:
+    """Return the number by which a rule compares epochs: higher is better."""
+    metric = selection_metric(selection)
+    value = float(val_metrics[metric.name])
+    return value if metric.higher_is_better else -value

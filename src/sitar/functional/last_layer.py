@@ -14,6 +14,7 @@ def fit_last_layer(
     sample_weight: Float[Tensor, " sample"],
     weight: Float[Tensor, "classes feature"],
     bias: Float[Tensor, " classes"],
+    *,
     l2: float,
     steps: int = 500,
 ) -> tuple[Float[Tensor, "classes feature"], Float[Tensor, " classes"]]:

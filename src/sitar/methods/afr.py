@@ -89,7 +89,7 @@ class AFR(LastLayerMethod):
     def fit(self, features: Tensor, index: Tensor, split: TrainSplit) -> tuple[Tensor, Tensor]:
         y, last = split.y[index], self.network.last_layer
         weight = hardness(last(features).detach(), y, self.config.gamma)
-        return fit_last_layer(features, y, weight, last.weight, last.bias, self.config.l2)
+        return fit_last_layer(features, y, weight, last.weight, last.bias, l2=self.config.l2)
 
 
 def hardness(logits: Tensor, y: Tensor, gamma: float) -> Tensor:

@@ -67,7 +67,7 @@ class BetaVAE(Method):
         mu = in_batches(lambda inputs: self.vae.encode(inputs)[0], x, y.device, self.evaluation_batch)
         weight = 1.0 / torch.bincount(y)[y].double()
         start = torch.zeros_like(self.head.weight), torch.zeros_like(self.head.bias)
-        fitted = fit_last_layer(mu, y, weight / weight.sum(), *start, self.config.l2)
+        fitted = fit_last_layer(mu, y, weight / weight.sum(), *start, l2=self.config.l2)
         with torch.no_grad():
             self.head.weight.copy_(fitted[0])
             self.head.bias.copy_(fitted[1])

@@ -1,10 +1,10 @@
-"""The loop: runs the phases of any method, watches them, and leaves checkpoints from which a run continues exactly."""
+"""The loop runs the phases of any method, watches them, and leaves checkpoints from which a run continues exactly."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -12,19 +12,20 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sitar.config import RunConfig
+from sitar.config import LAST, RunConfig
 from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import ConfigError, TrainingError
-from sitar.evaluation.metrics import class_balanced, group_accuracies, worst_group
-from sitar.evaluation.predict import predict_logits
-from sitar.evaluation.selection import criterion
+from sitar.evaluation.predict import predict_split
+from sitar.evaluation.selection import criterion, watched_metrics
 from sitar.methods.base import FitPhase, GradientPhase, Method
 from sitar.models.weights import to_bytes
 from sitar.run_folder import RunFolder
+from sitar.splits import VAL
 from sitar.training.checkpoint import State, save_state, snapshot, to_cpu
-from sitar.training.optimise import build_optimiser, learning_rate, restore_optimiser
-from sitar.training.progress import ProgressBar
-from sitar.training.seeding import INIT, NOISE, epoch_order, seed_everything
+from sitar.training.epoch_progress import ProgressBar
+from sitar.training.optimise import restore_optimiser
+from sitar.training.plan import Plan, plan_phase
+from sitar.training.seeding import INIT, NOISE, seed_everything
 from sitar.training.step import CapturedStep, EagerStep
 
 RESIDENT_SHARE = 0.6  # of the free memory of a device that training data may take
@@ -39,6 +40,7 @@ class Loop:
         method: Method,
         data: Data,
         config: RunConfig,
+        *,
         folder: RunFolder,
         device: torch.device,
         shown: ProgressBar,
@@ -65,12 +67,7 @@ class Loop:
 
     def run(self, state: State | None) -> None:
         """Run every phase, or the rest of them from a checkpoint's `state`."""
-        first = 0
-        if state is not None:
-            first, self.lines, self.seconds = state["phase"], state["lines"], state["seconds"]
-            self.selected_epoch = state["selected_epoch"]
-            self.method.load_state_dict(state["method"])
-        self.folder.keep_metrics(self.lines)
+        first = self._restore(state)
         phases = self.method.phases()
         for number in count():
             if state is not None and number == first:  # the code between earlier phases has run again: undo it
@@ -91,8 +88,17 @@ class Loop:
             self._save(number + 1, progress=None)
 
     def elapsed(self) -> float:
-        """Seconds of training, those before a stop included."""
+        """Return the seconds of training, those before a stop included."""
         return self.seconds + time.perf_counter() - self.started
+
+    def _restore(self, state: State | None) -> int:
+        """Take up what a checkpoint remembers, drop what was logged after it, and return the phase to run next."""
+        if state is not None:
+            self.lines, self.seconds = state["lines"], state["seconds"]
+            self.selected_epoch = state["selected_epoch"]
+            self.method.load_state_dict(state["method"])
+        self.folder.keep_metrics(self.lines)
+        return 0 if state is None else state["phase"]
 
     def _fit(self, phase: FitPhase, number: int) -> None:
         self.shown.begin_phase(phase.name, 1, 1, 0)
@@ -101,101 +107,82 @@ class Loop:
         phase.fit(self.train)
 
     def _train(self, phase: GradientPhase, number: int, progress: State | None) -> None:
-        config = self.config.train
-        indices = torch.arange(len(self.train)) if phase.indices is None else phase.indices.cpu()
-        batch_size = min(config.batch_size, len(indices))
-        steps = math.ceil(len(indices) / batch_size)
-        epochs = phase.epochs or max(config.epochs, math.ceil(config.least_steps / steps))
-
-        settings = [config.model_copy(update=dict(objective.settings)) for objective in phase.objectives]
-        optimisers = [
-            build_optimiser(own, objective.parameters, self.device)
-            for own, objective in zip(settings, phase.objectives, strict=True)
-        ]
-        best = Best() if progress is None else Best(**progress["best"])
-        done = 0
-        if progress is not None:
-            done = progress["epoch"]
-            for optimiser, saved in zip(optimisers, progress["optimisers"], strict=True):
-                restore_optimiser(optimiser, saved)
-
-        def rates(position: int) -> list[float]:
-            return [learning_rate(own, position, steps, epochs) for own in settings]
-
+        """Train for the epochs of a phase, or for those that are left, and keep the weights of the chosen one."""
+        plan = plan_phase(phase, number, len(self.train), self.config)
+        optimisers = plan.optimisers(self.device)
+        done, best = _continued(progress, optimisers)
         self.method.train()  # before the step is built: a capture keeps the mode
-        step = self._build_step(phase, optimisers, batch_size, steps)
-        self.shown.begin_phase(phase.name, epochs, steps, done)
-
-        for epoch in range(done, epochs):
-            if config.patience is not None and best.stale >= config.patience:
+        step = self._build_step(plan, optimisers)
+        self.shown.begin_phase(phase.name, plan.epochs, plan.steps, done)
+        for epoch in range(done, plan.epochs):
+            if best.is_stale(self.config.train.patience):
                 break
-            self.epoch = epoch + 1
             began = time.perf_counter()
-            self.method.train()
-            self.method.begin_epoch(epoch)
-            seed_everything(self.config.seed, NOISE, number, epoch)
-            step.begin_epoch(epoch_order(indices, batch_size, self.config.seed, number, epoch, phase.sampling))
-            self._epoch(step, epoch, steps, rates)
-            self._check_finite(step.sums["loss"].item())
-            terms = {name: (total / steps).tolist() for name, total in step.sums.items()}
-
-            line: dict[str, Any] = {"phase": phase.name, "epoch": epoch + 1, **phase.facts, **terms}
-            line["learning_rate"] = rates((epoch + 1) * steps - 1)[0]
-            if (epoch + 1) % config.evaluate_every == 0 or epoch + 1 == epochs:
-                line |= {name: self._accuracies(phase, name, split) for name, split in self.watched.items()}
-                if config.selection != "last" and phase.select:
-                    best.consider(criterion(config.selection, line["val"]), epoch + 1, self.method)
-            line["seconds"] = round(time.perf_counter() - began, 4)
-            self.folder.append_metrics(line)
-            self.lines += 1
-            self.shown.epoch(line)
-            if epoch == 0 or time.perf_counter() - self.saved >= config.checkpoint_seconds:
+            line = {"phase": phase.name, "epoch": epoch + 1, **phase.facts, **self._epoch(plan, step, epoch)}
+            if plan.is_evaluated(epoch):
+                line |= self._evaluate(phase)
+                self._consider(best, phase, line)
+            self._log(line, began)
+            if self._checkpoint_is_due(epoch):
                 states = [optimiser.state_dict() for optimiser in optimisers]
                 self._save(number, {"epoch": epoch + 1, "optimisers": states, "best": vars(best)})
-
         if best.weights is not None:
             self.method.load_state_dict(best.weights)
-        self.selected_epoch = best.epoch or epochs
+        self.selected_epoch = best.epoch or plan.epochs
 
-    def _epoch(self, step: EagerStep, epoch: int, steps: int, rates: Callable[[int], list[float]]) -> None:
+    def _build_step(self, plan: Plan, optimisers: list[Optimizer]) -> EagerStep:
+        sizes = {"batch_size": plan.batch_size, "steps": plan.steps, "device": self.device, "config": self.config.train}
+        if self.captured:
+            restore = snapshot(self.method, optimisers)
+            return CapturedStep(plan.phase.objectives, optimisers, self.train, **sizes, restore=restore)
+        return EagerStep(plan.phase.objectives, optimisers, self.train, **sizes)
+
+    def _epoch(self, plan: Plan, step: EagerStep, epoch: int) -> dict[str, Any]:
+        """Run the steps of an epoch. Return the mean of each term of the loss, and the last learning rate."""
+        self.epoch = epoch + 1
+        self.method.train()
+        self.method.begin_epoch(epoch)
+        seed_everything(self.config.seed, NOISE, plan.number, epoch)
+        step.begin_epoch(plan.order(epoch))
         glanced = time.perf_counter()
-        for i in range(steps):
-            step(rates(epoch * steps + i))
+        for i in range(plan.steps):
+            step(plan.rates(epoch * plan.steps + i))
             if time.perf_counter() - glanced > GLANCE_SECONDS:
                 glanced = time.perf_counter()
                 self.shown.step(epoch, i + 1)
                 self._check_finite(step.sums["loss"].item())
+        self._check_finite(step.sums["loss"].item())
+        terms = {name: (total / plan.steps).tolist() for name, total in step.sums.items()}
+        return {**terms, "learning_rate": plan.rates((epoch + 1) * plan.steps - 1)[0]}
 
-    def _build_step(self, phase: GradientPhase, optimisers: list[Optimizer], batch_size: int, steps: int) -> EagerStep:
-        config = self.config.train
-        arguments = (phase.objectives, optimisers, self.train, batch_size, steps, self.device, config)
-        if self.captured:
-            return CapturedStep(*arguments, restore=snapshot(self.method, optimisers))
-        return EagerStep(*arguments)
-
-    def _accuracies(self, phase: GradientPhase, name: str, split: EvalSplit) -> dict[str, float | None]:
+    def _evaluate(self, phase: GradientPhase) -> dict[str, dict[str, float | None]]:
+        """Return the metrics of the splits that are watched, as the method predicts them in this phase."""
         self.method.eval()
-        logits, watch = phase.logits or self.method.logits, self.shown.evaluating(name, len(split))
-        predicted = predict_logits(logits, split.x, self.device, self.method.evaluation_batch, watch).argmax(1)
-        y = split.y.cpu().numpy()
-        correct = predicted == y
-        groups = [] if split.group is None else group_accuracies(correct, split.group.numpy(), len(split.group_names))
+        logits, size = phase.logits or self.method.logits, self.method.evaluation_batch
         return {
-            "average": float(correct.mean()),
-            "class_balanced": class_balanced(correct, y),
-            "worst_group": worst_group(groups),
+            name: watched_metrics(
+                predict_split(logits, split, self.device, size, self.shown.evaluating(name, len(split)))
+            )
+            for name, split in self.watched.items()
         }
 
-    def _check_finite(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            kept = self.folder.state_file
-            last = f"The last good checkpoint is kept in {str(kept)!r}." if kept.exists() else "No checkpoint was made."
-            raise TrainingError(
-                f"The loss became {loss} in epoch {self.epoch}, so training stopped. {last} A lower "
-                "train.learning_rate or a train.gradient_clip usually helps."
-            )
+    def _consider(self, best: Best, phase: GradientPhase, line: dict[str, Any]) -> None:
+        """Let the rule of selection compare an epoch with the best one so far."""
+        rule = self.config.train.selection
+        if rule != LAST and phase.select:
+            best.consider(criterion(rule, line[VAL]), line["epoch"], self.method)
+
+    def _log(self, line: dict[str, Any], began: float) -> None:
+        line["seconds"] = round(time.perf_counter() - began, 4)
+        self.folder.append_metrics(line)
+        self.lines += 1
+        self.shown.epoch(line)
+
+    def _checkpoint_is_due(self, epoch: int) -> bool:
+        return epoch == 0 or time.perf_counter() - self.saved >= self.config.train.checkpoint_seconds
 
     def _save(self, phase: int, progress: State | None) -> None:
+        """Leave a checkpoint: the next phase to run, and how far it is where it has begun."""
         weights = self.method.state_dict()
         if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
             self._check_finite(math.nan)
@@ -215,29 +202,49 @@ class Loop:
         self.folder.write_model(to_bytes(chosen or weights))
         self.saved = time.perf_counter()
 
+    def _check_finite(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            kept = self.folder.state_file
+            last = f"The last good checkpoint is kept in {str(kept)!r}." if kept.exists() else "No checkpoint was made."
+            raise TrainingError(
+                f"The loss became {loss} in epoch {self.epoch}, so training stopped. {last} A lower "
+                "train.learning_rate or a train.gradient_clip usually helps."
+            )
 
+
+@dataclass
 class Best:
-    """The best epoch so far by the selection criterion, and for how many evaluations it has not been beaten."""
+    """The best epoch so far by the rule of selection, and for how many evaluations nothing has beaten it."""
 
-    def __init__(
-        self,
-        value: float | None = None,
-        epoch: int | None = None,
-        weights: dict[str, Tensor] | None = None,
-        stale: int = 0,
-    ) -> None:
-        self.value, self.epoch, self.weights, self.stale = value, epoch, weights, stale
+    value: float | None = None
+    epoch: int | None = None
+    weights: dict[str, Tensor] | None = None
+    stale: int = 0
 
     def consider(self, value: float, epoch: int, method: Method) -> None:
+        """Remember an epoch and its weights if its value is the highest so far."""
         if self.value is None or value > self.value:
             self.value, self.epoch, self.stale = value, epoch, 0
             self.weights = to_cpu(method.state_dict())
         else:
             self.stale += 1
 
+    def is_stale(self, patience: int | None) -> bool:
+        """Say whether training has waited long enough for a better epoch."""
+        return patience is not None and self.stale >= patience
+
+
+def _continued(progress: State | None, optimisers: list[Optimizer]) -> tuple[int, Best]:
+    """Return how many epochs of a phase are done and the best of them; bring the optimisers to where they were."""
+    if progress is None:
+        return 0, Best()
+    for optimiser, saved in zip(optimisers, progress["optimisers"], strict=True):
+        restore_optimiser(optimiser, saved)
+    return progress["epoch"], Best(**progress["best"])
+
 
 def _resident(split: TrainSplit, device: torch.device) -> TrainSplit:
-    """On the device when it fits; else only the labels, and inputs follow batch by batch."""
+    """Put a split on the device when it fits. Else only its labels are there, and inputs follow batch by batch."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         if split.x.nbytes > RESIDENT_SHARE * free:
@@ -246,6 +253,7 @@ def _resident(split: TrainSplit, device: torch.device) -> TrainSplit:
 
 
 def _on(split: EvalSplit, device: torch.device) -> EvalSplit:
+    """Put the inputs of a split on the device when they fit."""
     if device.type == "cuda" and split.x.nbytes > RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
         return split
-    return EvalSplit(split.x.to(device), split.y, split.group, split.group_names, split.group_share)
+    return replace(split, x=split.x.to(device))

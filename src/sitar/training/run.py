@@ -26,8 +26,8 @@ from sitar.presets import load_config
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
 from sitar.training.checkpoint import load_state
 from sitar.training.environment import describe_environment, describe_plugins
+from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop
-from sitar.training.progress import ProgressBar
 from sitar.training.seeding import INIT, seed_everything
 
 
@@ -98,7 +98,7 @@ def train_keeping_data(
             with shown:
                 data = encoder.data(data, shown.evaluating)
         method = build_method(config, data.task)
-        loop = Loop(method, data, config, folder, place, shown)
+        loop = Loop(method, data, config, folder=folder, device=place, shown=shown)
         with folder.lock(), shown:
             state = load_state(folder) if resuming else None
             if not resuming:

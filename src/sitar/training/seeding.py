@@ -20,7 +20,7 @@ def seed_everything(seed: int, *path: int) -> None:
 
 
 def epoch_order(
-    indices: Tensor, batch_size: int, seed: int, phase: int, epoch: int, sampling: Tensor | None = None
+    indices: Tensor, batch_size: int, *, seed: int, phase: int, epoch: int, sampling: Tensor | None = None
 ) -> Tensor:
     """An epoch as (step, batch): every one of `indices` once in random order, or, with `sampling`, as many drawn with
     replacement in proportion to it. The last batch is filled up from the front, so that all batches have one size.

@@ -32,6 +32,7 @@ class EagerStep:
         objectives: Sequence[Objective],
         optimisers: Sequence[Optimizer],
         split: TrainSplit,
+        *,
         batch_size: int,
         steps: int,
         device: torch.device,
@@ -92,8 +93,8 @@ class CapturedStep(EagerStep):
     they change, so that a captured run starts where an eager one does.
     """
 
-    def __init__(self, *arguments: Any, restore: Callable[[], None]) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *parts: Any, restore: Callable[[], None], **sizes: Any) -> None:
+        super().__init__(*parts, **sizes)
         with torch.cuda.device(self.device):
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())

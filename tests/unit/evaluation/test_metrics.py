@@ -17,7 +17,12 @@ from helpers.referees import close, predictions
 from sitar.data import Data
 from sitar.errors import ConfigError
 from sitar.evaluation import metrics
-from sitar.evaluation.metrics import bootstrap_intervals, group_accuracies, ranking_metrics, split_metrics
+from sitar.evaluation.metrics import (
+    Predictions,
+    bootstrap_intervals,
+    group_accuracies,
+    split_metrics,
+)
 from sitar.evaluation.predict import predict_logits
 from sitar.evaluation.selection import check_selection, criterion
 
@@ -39,7 +44,7 @@ KEYS = {
         ("adjusted_average", metrics.adjusted_average),
         ("class_balanced", metrics.class_balanced),
         ("calibration_error", metrics.calibration_error),
-        ("ranking", metrics.ranking_metrics),
+        ("ranking", referees.ranking_of(metrics)),
         ("bootstrap", metrics.bootstrap_intervals),
     ],
 )
@@ -50,7 +55,7 @@ def test_metric(check, function):
 def test_split_against_fairlearn_and_sklearn():
     logits, y, group = predictions()
     share = (0.4, 0.1, 0.2, 0.3)
-    found = split_metrics(logits, y, group, NAMES, share, resamples=50)
+    found = split_metrics(Predictions(logits, y, group, NAMES, share), resamples=50)
     predicted = logits.argmax(1)
     frame = MetricFrame(metrics=accuracy_score, y_true=y, y_pred=predicted, sensitive_features=group)
     assert set(found) == KEYS
@@ -73,7 +78,7 @@ def test_split_against_fairlearn_and_sklearn():
 def test_three_classes():
     logits, y, group = predictions(3)
     names = tuple(f"g{i}" for i in range(6))
-    found = split_metrics(logits, y, group, names, resamples=50)
+    found = split_metrics(Predictions(logits, y, group, names), resamples=50)
     frame = MetricFrame(metrics=accuracy_score, y_true=y, y_pred=logits.argmax(1), sensitive_features=group)
     close(found["worst_group"], frame.group_min())
     close(found["class_balanced"], balanced_accuracy_score(y, logits.argmax(1)))
@@ -84,7 +89,7 @@ def test_three_classes():
 def test_empty_group_is_none_and_not_the_worst():
     logits, y, group = predictions()
     keep = group != 2
-    found = split_metrics(logits[keep], y[keep], group[keep], NAMES, (0.5, 0.0, 0.0, 0.5), resamples=20)
+    found = split_metrics(Predictions(logits[keep], y[keep], group[keep], NAMES, (0.5, 0.0, 0.0, 0.5)), resamples=20)
     assert found["groups"]["label=1,color=0"] == {"n": 0, "accuracy": None}
     present = [entry["accuracy"] for entry in found["groups"].values() if entry["n"]]
     assert found["worst_group"] == min(present) > 0
@@ -95,12 +100,13 @@ def test_empty_group_is_none_and_not_the_worst():
 def test_a_group_of_training_that_is_empty_here_leaves_no_adjusted_average():
     logits, y, group = predictions()
     keep = group != 2
-    assert split_metrics(logits[keep], y[keep], group[keep], NAMES, (0.25,) * 4, 0)["adjusted_average"] is None
+    kept = Predictions(logits[keep], y[keep], group[keep], NAMES, (0.25,) * 4)
+    assert split_metrics(kept, 0)["adjusted_average"] is None
 
 
 def test_without_groups():
     logits, y, _ = predictions()
-    found = split_metrics(logits, y, resamples=20)
+    found = split_metrics(Predictions(logits, y), resamples=20)
     assert found["groups"] == {}
     assert found["worst_group"] is None
     assert found["adjusted_average"] is None
@@ -111,7 +117,7 @@ def test_without_groups():
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_empty_split(num_classes):
     empty = np.zeros(0, dtype=np.int64)
-    found = split_metrics(np.zeros((0, num_classes), dtype=np.float32), empty, empty, NAMES, (0.25,) * 4)
+    found = split_metrics(Predictions(np.zeros((0, num_classes), dtype=np.float32), empty, empty, NAMES, (0.25,) * 4))
     assert set(found) == KEYS
     assert found["n"] == 0
     assert all(entry == {"n": 0, "accuracy": None} for entry in found["groups"].values())
@@ -124,7 +130,7 @@ def test_empty_split(num_classes):
 def test_one_class_has_no_ranking(label, guess):
     y = np.full(5, label)
     logits = np.tile(np.array([1.0 - guess, guess], dtype=np.float32), (5, 1))
-    found = split_metrics(logits, y, resamples=20)
+    found = split_metrics(Predictions(logits, y), resamples=20)
     assert found["auroc"] is None
     assert found["auprc"] is None
     assert found["f1"] == float(label == guess == 1)
@@ -134,7 +140,7 @@ def test_one_class_has_no_ranking(label, guess):
 def test_absent_class_of_three():
     logits, y, _ = predictions(3)
     keep = y != 1
-    found = ranking_metrics(metrics.softmax(logits[keep]), y[keep])
+    found = referees.ranking_of(metrics)(metrics.softmax(logits[keep]), y[keep])
     assert found["auroc"] is None
     close(found["f1"], f1_score(y[keep], logits[keep].argmax(1), labels=[0, 1, 2], average="macro", zero_division=0))
 
@@ -161,12 +167,12 @@ def test_bootstrap_level_and_rare_groups():
 
 def test_no_resamples_no_intervals():
     logits, y, _ = predictions()
-    assert "intervals" not in split_metrics(logits, y, resamples=0)
+    assert "intervals" not in split_metrics(Predictions(logits, y), resamples=0)
 
 
 def test_more_groups_than_names_are_an_error():
     with pytest.raises(ValueError, match=r"zip\(\)"):
-        split_metrics(*predictions(), NAMES[:2], resamples=0)
+        split_metrics(Predictions(*predictions(), NAMES[:2]), resamples=0)
 
 
 def test_group_sizes_are_plain_numbers():

@@ -209,7 +209,9 @@ def test_a_step_of_the_discriminator_is_by_its_own_loss_alone(monkeypatch: pytes
         build_optimiser(c, objective.parameters, torch.device("cpu"))
         for c, objective in zip(own, phase.objectives, strict=True)
     ]
-    step = EagerStep(phase.objectives, optimisers, split_of(), N, 1, torch.device("cpu"), config)
+    step = EagerStep(
+        phase.objectives, optimisers, split_of(), batch_size=N, steps=1, device=torch.device("cpu"), config=config
+    )
     step.begin_epoch(torch.arange(N).view(1, N))
     torch.manual_seed(3)
     step([1e-3, 0.5])

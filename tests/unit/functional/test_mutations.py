@@ -208,7 +208,7 @@ REAL = {
     "check_adjusted_average": metrics.adjusted_average,
     "check_class_balanced": metrics.class_balanced,
     "check_calibration_error": metrics.calibration_error,
-    "check_ranking": metrics.ranking_metrics,
+    "check_ranking": referees.ranking_of(metrics),
     "check_bootstrap": metrics.bootstrap_intervals,
 }
 
@@ -326,7 +326,7 @@ MUTANTS = [
     ("check_calibration_error", "missing abs", calibration(signed=True)),
     ("check_calibration_error", "squared gaps", calibration(root=True)),
     ("check_ranking", "class 0 for class 1", ranking(auroc=lambda p, y: roc_auc_score(np.eye(p.shape[1])[y], 1 - p))),
-    ("check_ranking", "auroc for auprc", ranking(auprc=lambda p, y: metrics.ranking_metrics(p, y)["auroc"])),
+    ("check_ranking", "auroc for auprc", ranking(auprc=metrics.auroc)),
     ("check_ranking", "micro f1", ranking(f1=lambda p, y: f1_score(y, p.argmax(1), average="micro"))),
     ("check_bootstrap", "90 for 95 percent", bootstrap(level=0.9)),
     ("check_bootstrap", "best for worst", bootstrap(worst=np.nanmax)),

@@ -280,7 +280,7 @@ def test_last_layer_is_scikit_learns(classes: int, l2: float) -> None:
     expected = np.concatenate([-coefficients / 2, coefficients / 2]) if classes == 2 else coefficients
     weight, bias = fit_last_layer(
         torch.tensor(features), torch.tensor(y), torch.tensor(sample_weight),
-        torch.zeros(classes, 4, dtype=torch.float64), torch.zeros(classes, dtype=torch.float64), l2,
+        torch.zeros(classes, 4, dtype=torch.float64), torch.zeros(classes, dtype=torch.float64), l2=l2,
     )  # fmt: skip
     close(np.column_stack([weight.numpy(), bias.numpy()]), expected, rtol=1e-4, atol=1e-4)
 
@@ -300,10 +300,10 @@ def test_last_layer_stays_close_to_where_it_starts(scale: float) -> None:
     best = minimize(objective, start.ravel(), tol=1e-12).x.reshape(3, 5)
     weight, bias = torch.tensor(start[:, :4]), torch.tensor(start[:, 4])
     arguments = (torch.tensor(features), torch.tensor(y), torch.tensor(sample_weight), weight, bias)
-    fitted = torch.column_stack(fit_last_layer(*arguments, 0.01))
+    fitted = torch.column_stack(fit_last_layer(*arguments, l2=0.01))
     assert np.abs(best - start).max() > 0.1
     close(fitted, best, rtol=1e-3, atol=1e-3)
-    held = torch.column_stack(fit_last_layer(*arguments, 1e9))
+    held = torch.column_stack(fit_last_layer(*arguments, l2=1e9))
     close(held, start, rtol=0, atol=1e-5)
     assert torch.equal(weight, torch.tensor(start[:, :4]))
 
@@ -312,7 +312,7 @@ def test_last_layer_where_gradients_are_off() -> None:
     """A fit runs without gradient; the answer has the type of the layer."""
     features, y, sample_weight = (torch.tensor(a) for a in regression_problem(3))
     with torch.no_grad():
-        weight, bias = fit_last_layer(features.float(), y, sample_weight, torch.zeros(3, 4), torch.zeros(3), 0.1)
+        weight, bias = fit_last_layer(features.float(), y, sample_weight, torch.zeros(3, 4), torch.zeros(3), l2=0.1)
     assert weight.dtype == bias.dtype == torch.float32
     assert weight.abs().max() > 0.1
     assert not weight.requires_grad

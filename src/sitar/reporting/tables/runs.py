@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sitar.registry import metrics
 from sitar.reporting.comparison import Row
-from sitar.reporting.tables.table import UPPER_BOUND, UPPER_BOUND_NOTE, Table, percent
+from sitar.reporting.tables.table import HEADLINE, UPPER_BOUND, UPPER_BOUND_NOTE, Table, percent
 from sitar.splits import TEST_SPLITS
 
-SHORT = {
-    "worst_group": "worst",
-    "adjusted_average": "adjusted",
-    "class_balanced": "balanced",
-    "calibration_error": "calibration",
-}
 
-
-def compare_table(rows: Sequence[Row], metrics: Sequence[str] = ("average", "worst_group")) -> Table:
+def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table:
     """Show mean and deviation over seeds on every test split, one line for each row of runs."""
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
-    columns = ["runs", "seeds", *(f"{split} {SHORT.get(metric, metric)}" for split in splits for metric in metrics)]
+    columns = ["runs", "seeds", *(f"{split} {metrics()[name].short}" for split in splits for name in names)]
     lines = []
     for row in rows:
-        cells = [row.summary(split, metric) for split in splits for metric in metrics]
+        cells = [row.summary(split, name) for split in splits for name in names]
         label = f"{row.label} {UPPER_BOUND}" if row.needs_groups else row.label
         lines.append([label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
     datasets = sorted({result["dataset"] for row in rows for result in row.results})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+HEADLINE = ("average", "worst_group")  # the metrics that every table shows
 UPPER_BOUND = "†"
 UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
 
