@@ -110,10 +110,14 @@ def test_nothing_that_training_sees_has_groups(cls: type) -> None:
         assert fields == {"x", "y", "index"}
 
 
+@pytest.fixture(scope="module")
+def methods_of_presets() -> dict[str, str]:
+    return {preset: load_config(preset).to_dict()["method"]["name"] for preset in preset_names()}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_has_a_preset(name: str) -> None:
-    methods = {preset: load_config(preset).to_dict()["method"]["name"] for preset in preset_names()}
-    own = [preset for preset, method in methods.items() if method == name]
+def test_every_method_has_a_preset(name: str, methods_of_presets: dict[str, str]) -> None:
+    own = [preset for preset, method in methods_of_presets.items() if method == name]
     assert own, f"no file under src/sitar/presets has method.name: {name}"
     for preset in own:
         marked = "Needs groups: an upper bound." in preset_text(preset).splitlines()[0]

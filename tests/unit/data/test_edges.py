@@ -25,10 +25,7 @@ from sitar.images.files import Files
 from sitar.presets import load_config
 from sitar.registry import DATASETS
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def picture(path: Path, value: int = 100) -> None:
