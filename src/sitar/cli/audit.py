@@ -19,7 +19,7 @@ def command(
     ],
     root: Annotated[str | None, typer.Option(help="Folder with the images of a table, or of a preset.")] = None,
     set_: Set = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the VAE.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the VAE.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder of the VAE; default runs/PRESET/seedN.")] = None,
     import_: Import = None,
     device: Device = "auto",

@@ -35,8 +35,9 @@ def list_(import_: Import = None, as_json: Json = False) -> None:
         [name, each["files"], each["licence"], f"{each['citation']}\n{each['homepage']}".strip()]
         for name, each in descriptions.items()
     ]
-    note = "`sitar data prepare` downloads " + ", ".join(name for name, each in descriptions.items() if each["downloads"])
-    print_table(Table("Datasets", ["dataset", "files", "licence", "citation"], rows, f"{note}."))
+    downloads = [name for name, each in descriptions.items() if each["downloads"]]
+    note = f"`sitar data prepare` downloads {', '.join(downloads)}."
+    print_table(Table("Datasets", ["dataset", "files", "licence", "citation"], rows, note))
 
 
 @app.command()

@@ -26,12 +26,15 @@ LOOK_SECONDS, LINE_SECONDS = 0.5, 15.0
 
 def command(
     set_: Set = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the three runs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the three runs.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the runs, the figure and the report.")] = Path("runs/demo"),
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train ERM, the control and SITAR on digits whose colour gives the label away. It takes a few minutes on a laptop."""
+    """Train ERM, the control and SITAR on digits whose colour gives the label away.
+
+    This takes a few minutes on a laptop.
+    """
     from sitar.analysis.explain.explain import explain_runs
     from sitar.reporting.comparison import group_runs, read_runs
     from sitar.reporting.figures.demo import demo_figure

@@ -33,7 +33,7 @@ def command(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Explain what models use, where they look and what they get wrong. Reports show what is left in the run folders."""
+    """Explain what models use, where they look and what they get wrong. The findings stay in the run folders."""
     from sitar.analysis.explain.explain import explain_runs
     from sitar.reporting.tables.explain import explain_table, shared_axes_tables
 

@@ -14,7 +14,7 @@ from sitar.cli.output import Device, Json, Set, print_json, print_table
 def command(
     preset: Annotated[str, typer.Argument(help="A preset (see `sitar presets`) or a .yaml file of your own.")],
     set_: Set = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed of initialisation, sample order and noise.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of initialisation, sample order and noise.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/PRESET/seedN.")] = None,
     import_: Import = None,
     device: Device = "auto",

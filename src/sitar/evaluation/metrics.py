@@ -147,14 +147,14 @@ def calibration_error(
 
 
 def auroc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
-    """Return the area under the ROC curve. More than two classes are scored as `_against_the_rest` says."""
+    """Return the area under the ROC curve. More than two classes: see `_against_the_rest`."""
     from sklearn.metrics import roc_auc_score  # imported only here, because the import takes a second
 
     return _against_the_rest(roc_auc_score, probability, y)
 
 
 def auprc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
-    """Return the area under the precision-recall curve. More than two classes are scored as `_against_the_rest` says."""
+    """Return the area under the precision-recall curve. More than two classes: see `_against_the_rest`."""
     from sklearn.metrics import average_precision_score
 
     return _against_the_rest(average_precision_score, probability, y)
