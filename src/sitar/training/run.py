@@ -120,14 +120,14 @@ def train_keeping_data(
 
 
 def command(config: RunConfig, overrides: Iterable[str]) -> str:
-    """What makes this run again."""
+    """Return the command that makes this run again."""
     settings = [word for setting in overrides for word in ("--set", setting)]
     imports = [word for file in imported_files() for word in ("--import", file)]
     return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
 
 
 def _check_inputs(config: RunConfig, data: Data) -> None:
-    """Settings of one section that another forbids."""
+    """Refuse settings that the data, or another section, does not allow."""
     images = len(data.task.shape) == 3
     if config.model.encoder is not None and not images:
         raise ConfigError("model.encoder reads images, and this data holds features already. Leave it out.")
