@@ -210,6 +210,6 @@ def _write_environment(
     now |= {"command": command, "seed": config.seed, "data_checksum": data.checksum}
     if first is not None:
         now = {**first, "resumed": [*first.get("resumed", []), now]}
-        if folder.read_config() != config.to_dict():
+        if run_config(folder.read_config()) != config:
             folder.write_config(config.to_dict())
     folder.write_environment(now)
