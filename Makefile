@@ -24,9 +24,9 @@ demo: $(READY)
 	$(BIN)/sitar demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -q tests/unit/functional tests/unit/evaluation \
+	$(BIN)/python -m pytest -q -m "shapes and not ci" tests/unit \
 	  --jaxtyping-packages=sitar.functional,sitar.evaluation,beartype.beartype
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not shapes and not slow and not ci"
 	@{ test -n "$$SITAR_CHROMIUM" || command -v chromium || command -v chromium-browser; } >/dev/null && $(BIN)/python -c 'import playwright' 2>/dev/null || \
 	  echo "No browser here: the tests in tests/browser were left out (apt-get install chromium, pip install --group browser)."
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import sitar.evaluation.trained_model
 import sitar.training.run
 from helpers import toys
-from helpers.runs import load_data, settings
+from helpers.runs import load_data, run, settings
 from sitar.data.types import Data
 from sitar.registry import METHODS
+from sitar.run_folder import RunFolder
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +34,17 @@ def _toys() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tiny_data() -> Data:
     return load_data(settings(METHODS.names()[0]).data)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
+    """Tiny runs by their settings, each made once. A test that changes one copies it first."""
+    made: dict[str, RunFolder] = {}
+
+    def of(method: str = "sitar", **options: Any) -> RunFolder:
+        key = json.dumps([method, options])
+        if key not in made:
+            made[key] = run(settings(method, **options), tmp_path_factory.mktemp("runs") / "run")
+        return made[key]
+
+    return of

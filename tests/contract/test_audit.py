@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -31,18 +30,10 @@ from sitar.run_folder import RunFolder
 AXES = TINY_MODEL["latent_dim"]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
-    """Tiny runs by their options, each made once."""
-    made: dict[str, RunFolder] = {}
-
-    def of(method: str = "vae", **options: Any) -> RunFolder:
-        key = json.dumps([method, options])
-        if key not in made:
-            made[key] = run(settings(method, **options), tmp_path_factory.mktemp("audit") / "run")
-        return made[key]
-
-    return of
+@pytest.fixture
+def runs(runs: Callable[..., RunFolder]) -> Callable[..., RunFolder]:
+    """Runs of the method that an audit trains, where none is named."""
+    return lambda method="vae", **options: runs(method, **options)
 
 
 @pytest.mark.parametrize("name", METHODS.names())
@@ -240,9 +231,8 @@ def test_features_have_no_pictures(tmp_path: Path) -> None:
     assert [path.name for path in draw_audit(folder)] == ["axes.png"]
 
 
-@pytest.mark.usefixtures("_toys")
-def test_behind_a_frozen_encoder_there_are_real_images_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("_toys", "cache")
+def test_behind_a_frozen_encoder_there_are_real_images_only(tmp_path: Path) -> None:
     model = {
         "latent_dim": 4,
         "hidden": 8,

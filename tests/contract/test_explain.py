@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import json
@@ -46,19 +47,10 @@ WITHOUT_SLOPE = {"diffusion", "chroma_vae"}  # with the latter's own head, k-NN
 SMALL = {**TINY_DATA, "eval_size": 60}
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
-    """Tiny runs by their options, each made once."""
-    made: dict[str, RunFolder] = {}
-
-    def of(method: str = "sitar", **options: Any) -> RunFolder:
-        key = json.dumps([method, options])
-        if key not in made:
-            options = {"train": {"epochs": 1, "batch_size": 64}, "data": SMALL, **options}
-            made[key] = run(settings(method, **options), tmp_path_factory.mktemp("explain") / "run")
-        return made[key]
-
-    return of
+@pytest.fixture
+def runs(runs: Callable[..., RunFolder]) -> Callable[..., RunFolder]:
+    """Runs of one epoch on few samples."""
+    return functools.partial(runs, train={"epochs": 1, "batch_size": 64}, data=SMALL)
 
 
 def explained(*folders: RunFolder, **options: Any) -> list[dict[str, Any]]:
@@ -386,12 +378,8 @@ def test_a_run_without_errors_has_no_wrong_images(runs: Callable[..., RunFolder]
 ENCODER = {"latent_dim": 4, "hidden": 8, "encoder": "test_resnet", "encoder_weights": "random"}
 
 
-@pytest.mark.usefixtures("_toys")
+@pytest.mark.usefixtures("_toys", "cache")
 class TestFeaturesAndEncoders:
-    @pytest.fixture(autouse=True)
-    def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
-
     @pytest.mark.parametrize("name", ["sitar", "erm"])
     def test_of_features_there_is_the_sensitivity(self, name: str, tmp_path: Path) -> None:
         model = {"latent_dim": 4, "hidden": 8}

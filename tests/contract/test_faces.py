@@ -19,8 +19,7 @@ TINY = [
 
 
 @pytest.fixture(autouse=True)
-def few_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+def few_faces(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sitar.data.benchmarks.celeba.FIRST_10K", 400)
 
 

@@ -11,9 +11,11 @@ import torch
 import sitar
 from helpers.runs import Stop, assert_same_run, predictions, run, toy, weights
 from sitar.config import RunConfig
+from sitar.data import load_data
 from sitar.errors import ConfigError
 from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.models import PretrainedEncoder
+from sitar.presets import load_config
 from sitar.registry import METHODS
 from sitar.training import loop
 
@@ -24,12 +26,7 @@ FROZEN = {**ENCODER, "freeze_encoder": True}
 SHORT = {"epochs": 2, "batch_size": 25}
 NAMES = [name for name in METHODS.names() if name != "diffusion"]
 OPTIONS = {"chroma_vae": {"neighbours": 5}}
-pytestmark = pytest.mark.usefixtures("_toys")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("_toys", "cache")
 
 
 def options(name: str) -> dict[str, int]:
@@ -178,26 +175,46 @@ def embeddings(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
     return (1000 * x).astype(np.float32), np.array(["healthy", "ill"])[y]
 
 
-@pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
-@pytest.mark.parametrize("kind", ["npz", "features"])
-def test_presets_learn_from_embeddings(kind: str, method: str, tmp_path: Path) -> None:
+def npz(folder: Path) -> list[str]:
+    """The embeddings as a NumPy file, and the settings that name it."""
     x, y = embeddings()
-    if kind == "npz":
-        np.savez(tmp_path / "data.npz", x=x, y=y)
-        overrides = [f"data.file={tmp_path / 'data.npz'}"]
-    else:
-        lines = [",".join([*(f"f{i}" for i in range(20)), "label"])]
-        lines += [",".join([*map(str, row), label]) for row, label in zip(x.tolist(), y, strict=True)]
-        (tmp_path / "data.csv").write_text("\n".join(lines))
-        overrides = [f"data.file={tmp_path / 'data.csv'}", "data.feature_columns=f*"]
-    folder = sitar.train(
-        f"{kind}/{method}",
-        overrides=overrides,
-        out=tmp_path / "run",
-        device="cpu",
-        progress=False,
-    )
+    np.savez(folder / "data.npz", x=x, y=y)
+    return [f"data.file={folder / 'data.npz'}"]
+
+
+def table(folder: Path) -> list[str]:
+    """The embeddings as a table."""
+    x, y = embeddings()
+    lines = [",".join([*(f"f{i}" for i in range(20)), "label"])]
+    lines += [",".join([*map(str, row), label]) for row, label in zip(x.tolist(), y, strict=True)]
+    (folder / "data.csv").write_text("\n".join(lines))
+    return [f"data.file={folder / 'data.csv'}", "data.feature_columns=f*"]
+
+
+LONG = pytest.mark.ci  # 1,700 steps
+
+
+@pytest.mark.parametrize("method", [pytest.param("erm", marks=LONG), pytest.param("control", marks=LONG), "sitar_best"])
+def test_presets_learn_from_embeddings(method: str, tmp_path: Path) -> None:
+    folder = sitar.train(f"npz/{method}", overrides=npz(tmp_path), out=tmp_path / "run", device="cpu", progress=False)
     model = sitar.load(folder, device="cpu")
     assert model.classes == ("healthy", "ill")
     assert model.method.vae.mean.out_features == 5 if method != "erm" else True  # type: ignore[union-attr]
     assert folder.result()["splits"]["train"]["average"] > 0.8
+
+
+@pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
+def test_a_table_trains_as_a_numpy_file_does(method: str, tmp_path: Path) -> None:
+    """The presets of both are the same but for the data, and so are the samples: what one learns, the other does."""
+    configs = [
+        load_config(f"npz/{method}", npz(tmp_path)),
+        load_config(f"features/{method}", table(tmp_path)),
+    ]
+    assert len({config.model_dump_json(exclude={"data", "preset"}) for config in configs}) == 1
+    ours, theirs = (load_data(config.data) for config in configs)
+    assert ours.classes == theirs.classes == ("healthy", "ill")
+    assert list(ours.evaluation) == list(theirs.evaluation)
+    pairs = zip([ours.train, *ours.evaluation.values()], [theirs.train, *theirs.evaluation.values()], strict=True)
+    for mine, other in pairs:
+        assert torch.equal(mine.x, other.x)
+        assert torch.equal(mine.y, other.y)

@@ -17,7 +17,14 @@ from sitar.methods import Objective
 from sitar.presets import load_config, preset_names, preset_text
 from sitar.registry import METHODS
 from sitar.testing import Check, method_checks
-from sitar.testing.methods import LossModule, MethodCase, assert_compiled_equals_eager, fake_terms, loss_checks
+from sitar.testing.methods import (
+    LossModule,
+    MethodCase,
+    assert_compiled_equals_eager,
+    check_the_loss_compiles,
+    fake_terms,
+    loss_checks,
+)
 
 ROOT = Path(__file__).parents[2]
 NAMES = METHODS.names()
@@ -55,7 +62,12 @@ VARIANTS = [
 
 
 def parameters(name: str, checks: list[Check]) -> list[object]:
-    return [pytest.param(check, id=f"{name}-{check.__name__}") for check in checks]
+    return [pytest.param(check, id=f"{name}-{check.__name__}", marks=marks(check)) for check in checks]
+
+
+def marks(check: Check) -> list[pytest.MarkDecorator]:
+    """A second or more to compile each loss is too long: make test compiles one of every method, .ci/run all."""
+    return [pytest.mark.ci] if check.function is check_the_loss_compiles and check.variant != "2_classes" else []
 
 
 def promises(name: str) -> list[object]:
@@ -98,10 +110,14 @@ def test_nothing_that_training_sees_has_groups(cls: type) -> None:
         assert fields == {"x", "y", "index"}
 
 
+@pytest.fixture(scope="module")
+def methods_of_presets() -> dict[str, str]:
+    return {preset: load_config(preset).to_dict()["method"]["name"] for preset in preset_names()}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_has_a_preset(name: str) -> None:
-    methods = {preset: load_config(preset).to_dict()["method"]["name"] for preset in preset_names()}
-    own = [preset for preset, method in methods.items() if method == name]
+def test_every_method_has_a_preset(name: str, methods_of_presets: dict[str, str]) -> None:
+    own = [preset for preset, method in methods_of_presets.items() if method == name]
     assert own, f"no file under src/sitar/presets has method.name: {name}"
     for preset in own:
         marked = "Needs groups: an upper bound." in preset_text(preset).splitlines()[0]

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import toys
-from helpers.runs import TINY_MODEL, hashes, run, settings, toy
+from helpers.runs import TINY_MODEL, hashes, run, toy
 from sitar.analysis.theory import examine_theory
 from sitar.errors import DataError, RunError, SitarError
 from sitar.evaluation.trained_model import load
@@ -24,20 +24,6 @@ from sitar.reporting.figures.style import to_png
 from sitar.reporting.figures.theory import theory_figure
 from sitar.reporting.tables.theory import order_in_words, theory_table, unsettled_order
 from sitar.run_folder import RunFolder
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
-    """Tiny runs of SITAR by their options, each made once."""
-    made: dict[str, RunFolder] = {}
-
-    def of(method: str = "sitar", **options: Any) -> RunFolder:
-        key = json.dumps([method, options])
-        if key not in made:
-            made[key] = run(settings(method, **options), tmp_path_factory.mktemp("theory") / "run")
-        return made[key]
-
-    return of
 
 
 def steep(folder: RunFolder, path: Path) -> RunFolder:

@@ -93,10 +93,9 @@ def test_the_bar_ends_with_an_error(clock: Clock) -> None:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def patience(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """Everything is slow, and no image is decoded yet."""
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.usefixtures("patience")

@@ -72,7 +72,7 @@ def holds_images(model: TrainedModel) -> bool:
     return len(model.data.task.shape) == 3
 
 
-def check_images(model: TrainedModel) -> None:
+def refuse_features(model: TrainedModel) -> None:
     """Refuse data that holds features."""
     if not holds_images(model):
         raise DataError("This data holds features, not images.")

@@ -1,1 +1,1 @@
-"""Evaluation: what a method predicts, how good that is, and which epoch is the best."""
+"""Predict whole splits, compute metrics, and choose epochs."""

@@ -18,15 +18,7 @@ from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.errors import ConfigError
 from sitar.functional.losses import cross_entropy, gaussian_kl, reconstruction, reparameterise
 from sitar.functional.neighbours import class_votes
-from sitar.methods.base import (
-    Bottleneck,
-    FitPhase,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Classifier
 from sitar.models.build import build_vae
 from sitar.registry import METHODS

@@ -17,14 +17,7 @@ from torch import Tensor
 from sitar.config import ModelConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.functional.losses import cross_entropy
-from sitar.methods.base import (
-    Bottleneck,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models.build import build_network
 from sitar.registry import METHODS
 

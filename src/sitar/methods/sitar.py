@@ -27,14 +27,7 @@ from sitar.functional.losses import (
     weighted_mean,
 )
 from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
-from sitar.methods.base import (
-    Bottleneck,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Discriminator
 from sitar.models.build import build_classifier, build_vae
 from sitar.registry import METHODS
@@ -68,7 +61,9 @@ class SITARConfig(WeightedConfig):
     noise: Annotated[str, one_of(lambda: NOISES)] = Field(
         default="axis", description="; ".join(f"{noise.name}: {noise.about}" for noise in NOISES.values())
     )
-    noise_distribution: Distribution = Field(default="gaussian", description="not used by swap and analytic")
+    noise_distribution: Distribution = Field(
+        default="gaussian", description="not used by noise that draws nothing, nor by analytic"
+    )
     objective: Literal["sampled", "analytic"] = Field(
         default="sampled",
         description="sampled: one draw of noise a sample and step, the paper; analytic: its expectation by Theorem 1",

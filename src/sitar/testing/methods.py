@@ -25,7 +25,7 @@ from sitar.data.types import Data, GroupBatch, TrainBatch, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import FitPhase, GradientPhase, Method, Objective, build_method, data_for
 from sitar.registry import DATASETS, METHODS
-from sitar.run_folder import LOCK, RunFolder
+from sitar.run_folder import RunFolder
 from sitar.testing import toy
 from sitar.testing.contract import Check
 from sitar.testing.interrupt import Stop, writes
@@ -169,7 +169,7 @@ def check_training_leaves_a_complete_folder(case: MethodCase) -> None:
     files = {str(file.relative_to(folder.path)) for file in folder.path.rglob("*")}
     assert files >= FILES, f"files are missing: {sorted(FILES - files)}"
     assert "checkpoint/state.pt" not in files, "checkpoint/state.pt is left, which is for unfinished runs"
-    half = [file for file in files if Path(file).name.startswith(".") and Path(file).name != LOCK]
+    half = [file for file in files if Path(file).name.startswith(".")]
     assert not half, f"files that are only for a run in progress are left: {half}"
     lines = folder.metrics()
     assert lines, "no epoch was logged"

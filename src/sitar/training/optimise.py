@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules."""
+"""Build optimisers, and compute learning rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from sitar.config import TrainConfig
 
 
 def build_optimiser(config: TrainConfig, parameters: Sequence[nn.Parameter], device: torch.device) -> Optimizer:
-    """Build the optimiser of one objective. On a GPU its rate is a tensor, which a captured step can follow."""
+    """Build the optimiser of one objective.
+
+    On a GPU its learning rate is a tensor, so that a captured step reads the current value.
+    """
     on_gpu = device.type == "cuda"
     rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
     if config.optimiser == "sgd":
@@ -34,7 +37,8 @@ def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
 def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
     """Load a saved state, but keep this optimiser's own options.
 
-    The run may have been started on another device, and a captured step reads this one's learning-rate tensor.
+    The run may have been started on another device, and a captured step reads the learning-rate tensor of this
+    optimiser.
     """
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
     optimiser.load_state_dict(state)
@@ -43,9 +47,9 @@ def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, epochs: int) -> float:
-    """Return the rate of a step, counted from 0.
+    """Return the learning rate of a step, counted from 0.
 
-    After a linear warm-up it is constant, or falls to 0 at the end of the phase.
+    It rises linearly during the warm-up. Then it is constant, or falls to 0 until the end of the phase.
     """
     warmup = config.warmup_epochs * steps_per_epoch
     if step < warmup:

@@ -1,4 +1,4 @@
-"""Random state is a function of (seed, phase, epoch): nothing of it needs saving, and resuming is exact."""
+"""Random state follows from (seed, phase, epoch), so none of it needs saving, and a resumed run is exact."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def seed_everything(seed: int, *path: int) -> None:
 def epoch_order(
     indices: Tensor, batch_size: int, *, seed: int, phase: int, epoch: int, sampling: Tensor | None = None
 ) -> Tensor:
-    """Return which samples each step of an epoch sees: (step, batch).
+    """Return which samples each step of an epoch sees, as (step, batch).
 
-    Every one of `indices` occurs once, in random order. With `sampling`, as many are drawn with replacement, in
-    proportion to it. The last batch is filled up from the front, so that all batches have one size. The order is drawn
-    on the CPU, so that it is the same on every device.
+    Without `sampling`, every one of `indices` comes once, in random order. With it, as many are drawn with replacement,
+    in proportion to `sampling`. The last batch is filled up from the front, so that all batches have one size. The
+    order is drawn on the CPU, so that it is the same on every device.
     """
     generator = torch.Generator().manual_seed(derive_seed(seed, ORDER, phase, epoch))
     if sampling is None:

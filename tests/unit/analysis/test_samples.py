@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sitar.analysis.samples import check_images, held_out, in_turn, permutation, subset, trial_split
+from sitar.analysis.samples import held_out, in_turn, permutation, refuse_features, subset, trial_split
 from sitar.data.benchmarks.color_mnist import ColorMNISTConfig
 from sitar.data.types import EvalSplit
 from sitar.errors import DataError
@@ -59,6 +59,6 @@ def test_a_model_is_tried_out_of_distribution_where_it_can_be() -> None:
 
 
 def test_features_are_no_images() -> None:
-    check_images(model_of())
+    refuse_features(model_of())
     with pytest.raises(DataError, match="features, not images"):
-        check_images(model_of(shape=(64,)))
+        refuse_features(model_of(shape=(64,)))

@@ -25,10 +25,7 @@ from sitar.images.files import Files
 from sitar.presets import load_config
 from sitar.registry import DATASETS
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def picture(path: Path, value: int = 100) -> None:
@@ -281,3 +278,24 @@ def test_an_archive_in_the_folder_is_verified(tmp_path: Path) -> None:
     download = Download("a.tar.gz", ("http://127.0.0.1:9/a.tar.gz",), sha256="0" * 64)
     with pytest.raises(DataError, match="the one in the folder: its sha256"):
         fetch(download, tmp_path, timeout=2)
+
+
+def test_data_that_ships_with_the_package_is_checked_too() -> None:
+    sizes = ["--set=train_size=300", "--set=eval_size=100"]
+    for name, groups in (("color_mnist", 4), ("sites", 10)):
+        done = CliRunner().invoke(data_commands, ["check", name, "--json", *sizes])
+        assert done.exit_code == 0, done.exception
+        report = json.loads(done.stdout)
+        assert (report["paper"], report["agrees"], report["layout"]) == (None, None, None)
+        totals = {split: counts["total"] for split, counts in report["counts"].items()}
+        assert totals == {"train": 300, "val": 100, "val_ood": 100, "id_test": 100, "ood_test": 100}
+        assert all(len(counts) == groups + 1 for counts in report["counts"].values())
+    shown = CliRunner().invoke(data_commands, ["check", "color_mnist", *sizes]).stdout
+    assert "label 0: digits 0-4, 1: digits 5-9; color 0: green, 1: red" in shown
+
+
+@pytest.mark.parametrize("name", ["color_mnist", "sites"])
+def test_there_is_nothing_to_prepare_without_image_files(name: str) -> None:
+    done = CliRunner().invoke(data_commands, ["prepare", name])
+    assert isinstance(done.exception, ConfigError)
+    assert f"{name} has no image files: there is nothing to prepare" in str(done.exception)

@@ -120,10 +120,8 @@ def test_bar_has_its_counts(test_data: Path) -> None:
     assert not (other.split == samples.split).all()
 
 
-def test_bar_from_made_up_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("cache")
+def test_bar_from_made_up_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "bar"
     for split in ("train", "test"):
         (root / split).mkdir(parents=True)
@@ -146,10 +144,9 @@ def test_bar_from_made_up_files(
 
 @pytest.mark.data
 def test_real_faces_are_decoded_as_pillow_decodes_them(
-    test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    test_data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first faces, through the archive, the cache and the splits, are Pillow's pixels."""
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path))
     root = test_data / "celeba"
     monkeypatch.setattr("sitar.data.benchmarks.celeba.FIRST_10K", 40)
     config = CelebAConfig(root=str(root), partition="first_10k", image_size=32)
@@ -325,8 +322,7 @@ def test_an_image_bomb_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+def folder(tmp_path: Path, cache: Path) -> Path:
     root = tmp_path / "images"
     root.mkdir()
     for i in range(12):
@@ -375,8 +371,8 @@ def test_crops_have_caches_of_their_own(folder: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(cropped.images[i], decode(pixels, (16, 16), crop_pct=0.5))
 
 
-def test_the_crop_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("cache")
+def test_the_crop_is_a_setting(tmp_path: Path) -> None:
     for i in range(20):
         (tmp_path / "data" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / "ab"[i % 2] / f"{i}.png").write_bytes(png(photo(i)))
@@ -470,9 +466,9 @@ def test_a_cut_list_is_refused(tmp_path: Path) -> None:
         CelebA.samples(CelebAConfig(root=str(tmp_path)))
 
 
-def test_waterbirds_from_made_up_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("cache")
+def test_waterbirds_from_made_up_files(tmp_path: Path) -> None:
     """The whole way, from the real layout to splits and groups."""
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
     root = tmp_path / "waterbird_complete95_forest2water2"
     rows = ["img_id,img_filename,y,split,place,place_filename"]
     for i in range(24):

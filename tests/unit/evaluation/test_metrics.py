@@ -26,6 +26,8 @@ from sitar.evaluation.metrics import (
 from sitar.evaluation.predict import predict_logits
 from sitar.evaluation.selection import check_selection, criterion
 
+pytestmark = pytest.mark.shapes
+
 NAMES = ("label=0,color=0", "label=0,color=1", "label=1,color=0", "label=1,color=1")
 KEYS = {
     "n", "average", "adjusted_average", "class_balanced", "worst_group", "calibration_error",

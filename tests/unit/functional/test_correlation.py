@@ -18,6 +18,8 @@ from helpers.referees import batch, close, listing
 from sitar.functional.correlation import label_correlation, shortcut_score
 from sitar.functional.reduce import global_sum
 
+pytestmark = pytest.mark.shapes
+
 
 @pytest.mark.parametrize(
     "check",

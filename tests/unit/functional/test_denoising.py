@@ -19,6 +19,8 @@ from sitar.methods import diffusion
 from sitar.methods.diffusion import Diffusion, DiffusionConfig
 from sitar.models.unet import ConditionalUNet, cosine_alphas_cumprod, norm_groups
 
+pytestmark = pytest.mark.shapes
+
 SHAPE, SPREAD, CLASSES = (3, 2, 2), 0.6, 3
 ALPHAS = torch.linspace(0.99, 0.01, 50, dtype=torch.float64)
 

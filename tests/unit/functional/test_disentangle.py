@@ -21,6 +21,8 @@ from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.training.optimise import build_optimiser
 from sitar.training.step import EagerStep
 
+pytestmark = pytest.mark.shapes
+
 N = 24
 
 

@@ -19,6 +19,8 @@ from sitar.functional.noise import NOISES, WITH_ROWS, axis_noise, direction_nois
 from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.models.classifier import Classifier
 
+pytestmark = pytest.mark.shapes
+
 SYMMETRIC = ("gaussian", "rademacher", "uniform")
 MOMENTS = {
     "gaussian": lambda k: stats.norm().moment(k),

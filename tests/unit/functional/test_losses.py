@@ -11,6 +11,8 @@ from sitar.data import TrainBatch
 from sitar.functional import losses
 from sitar.methods.sitar import SITAR
 
+pytestmark = pytest.mark.shapes
+
 
 @pytest.mark.parametrize("name", ["reparameterise", "reconstruction", "gaussian_kl", "cross_entropy", "consistency"])
 def test_term(name):

@@ -15,6 +15,8 @@ from sitar.evaluation import metrics
 from sitar.functional import correlation, losses, noise
 from sitar.methods.sitar import SITAR
 
+pytestmark = pytest.mark.shapes
+
 TWO = torch.tensor([[0.8, -0.5, 0.1]])
 
 

@@ -10,6 +10,8 @@ from helpers.referees import DISTRIBUTIONS, close
 from sitar.functional.noise import NOISES, Noise, axis_noise, direction_noise, swap_noise, unit_noise
 from sitar.methods.sitar import SITARConfig
 
+pytestmark = pytest.mark.shapes
+
 TWO = torch.tensor([[0.8, -0.5, 0.1]])
 THREE = torch.tensor([[0.8, -0.5, 0.1], [-0.2, 0.6, 0.0], [-0.6, -0.1, -0.1]])
 FUNCTIONS = {

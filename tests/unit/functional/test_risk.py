@@ -22,6 +22,8 @@ from sitar.functional.neighbours import CHUNK, class_votes
 from sitar.functional.risk import cvar, group_risks, mean_risk, risk_variance, scale_gradient
 from sitar.functional.smoothness import gradient_change, jacobian_norm
 
+pytestmark = pytest.mark.shapes
+
 
 def numeric_gradient(f: Callable[[np.ndarray], float], x: np.ndarray, h: float = 1e-5) -> np.ndarray:
     """Central differences, one element at a time."""

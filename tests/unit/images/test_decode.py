@@ -29,6 +29,8 @@ from sitar.images.decode import decode
 from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 RANDOM = np.random.default_rng(7)
 SIZE = (12, 10)
 GRAY = RANDOM.integers(0, 256, SIZE, dtype=np.uint8)
@@ -410,11 +412,6 @@ def test_dicom_files_that_cannot_be_used(elements: dict[str, Any], reason: str) 
 def test_a_dicom_file_without_an_image() -> None:
     with pytest.raises(BadImageError, match="without an image"):
         decode(dicom(GRAY)[:300], SIZE)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
 
 
 def test_folders_of_any_kind(tmp_path: Path) -> None:

@@ -259,9 +259,8 @@ def test_a_damaged_archive_is_removed_and_named(damage: str, tmp_path: Path) -> 
 
 
 @pytest.fixture
-def birds(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+def birds(host: Host, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     """A host with a small archive laid out as Waterbirds' own."""
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
     birds_in_folder(tmp_path / "source")
     with tarfile.open(tmp_path / "birds.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "source", "waterbird_complete95_forest2water2")

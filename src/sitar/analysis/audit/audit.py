@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from sitar.analysis.audit import scores
-from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, Verdict, judge, too_few
+from sitar.analysis.audit.attribute import attribute_in_words, attribute_scores
+from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, judge, too_few
 from sitar.analysis.latents import decodes_images, ordered, posterior_means, vae_of
 from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, holds_images, subset
 from sitar.analysis.traversal import extremes, traversal
 from sitar.config import RunConfig, run_config
-from sitar.data.types import EvalSplit
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.findings import AUDIT_VERSION
@@ -110,7 +110,7 @@ def audit_model(model: TrainedModel) -> tuple[Audit, Arrays]:
             furthest = [model.classes[label] for label in pairs[axis]]
             size = {"axis": axis, "used": axis in used, "deviation": deviation[axis]}
             audit["axes"].append(size | _figures(axis, axis_scores) | {"furthest_classes": furthest})
-        audit["attribute"] = _attribute(model)
+        audit["attribute"] = attribute_scores(model, MOST_HELD_OUT)
         if holds_images(model):
             shown = list(dict.fromkeys([*verdict.axes, *order[:SHOWN_AXES]]))[:MOST_SHOWN]
             for axis in sorted(shown, key=order.index):
@@ -123,7 +123,10 @@ def audit_model(model: TrainedModel) -> tuple[Audit, Arrays]:
                 picture = {"axis": axis, "classes": [model.classes[label] for label in classes]}
                 audit["pictures"].append(picture | {"values": None if values is None else values.tolist()})
     assert verdict is not None
-    audit["verdict"] = {"kind": verdict.kind, "words": _words(verdict, audit), "axes": list(verdict.axes)}
+    words = verdict.words
+    if audit["attribute"] is not None and verdict.axes:
+        words += f" {attribute_in_words(audit['attribute'], verdict.axes[0])}"
+    audit["verdict"] = {"kind": verdict.kind, "words": words, "axes": list(verdict.axes)}
     return audit, arrays
 
 
@@ -147,49 +150,6 @@ def _figures(axis: int, axis_scores: dict[str, scores.Score]) -> dict[str, Any]:
     values = {name: float(score.value[axis]) for name, score in axis_scores.items()}
     bounds = {name: score.interval()[:, axis].tolist() for name, score in axis_scores.items()}
     return {**values, "intervals": bounds}
-
-
-def _attribute(model: TrainedModel) -> dict[str, Any] | None:
-    """Compute how well every axis tells attribute and label apart, on the split in which the two are tied least."""
-    ties = {}
-    for name, split in model.data.evaluation.items():
-        attribute = _attribute_of(split, len(model.classes))
-        if attribute is not None and min(len(attribute.unique()), len(split.y.unique())) > 1:
-            ties[name] = round(scores.tie(split.y, attribute), 1)  # a difference by chance is none: then the first one
-    if not ties:
-        return None
-    name = min(ties, key=lambda name: ties[name])
-    split = model.data.evaluation[name]
-    index = subset(len(split), MOST_HELD_OUT)
-    attribute = _attribute_of(split, len(model.classes))
-    assert attribute is not None
-    mu = posterior_means(model, split.x[index])
-    return {
-        "name": split.group_names[0].partition(",")[2].rpartition("=")[0],
-        "split": name,
-        "tie": scores.tie(split.y, attribute),
-        "attribute_auc": scores.separation(mu, attribute[index]),
-        "label_auc": scores.separation(mu, split.y[index]),
-    }
-
-
-def _attribute_of(split: EvalSplit, num_classes: int) -> Tensor | None:
-    """Return the attribute of every sample: a group is label * values + attribute."""
-    return None if split.group is None else split.group - split.y * (len(split.group_names) // num_classes)
-
-
-def _words(verdict: Verdict, audit: Audit) -> str:
-    """Return the verdict, with what the strongest axis is where the data has an attribute."""
-    attribute = audit["attribute"]
-    if attribute is None or not verdict.axes:
-        return verdict.words
-    axis, name = verdict.axes[0], attribute["name"]
-    own, label = attribute["attribute_auc"][axis], attribute["label_auc"][axis]
-    tracks = f"it is rather {name} than the label" if own > label else f"it is rather the label than {name}"
-    told = (
-        f"On {attribute['split']} axis {axis} tells {name} apart with an AUC of {own:.2f}, the label with {label:.2f}"
-    )
-    return f"{verdict.words} {told}: {tracks}."
 
 
 def _notes(model: TrainedModel, available: int) -> list[str]:

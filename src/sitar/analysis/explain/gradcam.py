@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sitar.analysis.explain.gradients import check_gradient, gradient_batch
 from sitar.analysis.explain.subject import Subject
 from sitar.analysis.latents import bottleneck_of
-from sitar.analysis.samples import check_images, in_turn, subset, trial_split
+from sitar.analysis.samples import in_turn, refuse_features, subset, trial_split
 from sitar.analysis.thumbnails import pixels
 from sitar.data.base import Box
 from sitar.data.types import to_float
@@ -29,7 +29,7 @@ def make(subject: Subject) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return maps of a few test images, and the mean share of a map's mass in a box."""
     model = subject.model
     check_gradient(model)
-    check_images(model)
+    refuse_features(model)
     name, split = trial_split(model)
     layer, module = last_convolution(model, split.x[:1])
     box = subject.box or own_box(model)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from sitar.analysis.explain.subject import Subject
-from sitar.analysis.samples import check_images, permutation
+from sitar.analysis.samples import permutation, refuse_features
 from sitar.analysis.thumbnails import thumbnails
 from sitar.errors import DataError
 from sitar.run_folder import RunFolder
@@ -20,7 +20,7 @@ MOST = 200  # of a split
 def make(subject: Subject) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return indices and images of the samples that the run's own predictions, as it has left them, misclassify."""
     model = subject.model
-    check_images(model)
+    refuse_features(model)
     splits = {name: split for name, split in model.data.evaluation.items() if name in TEST_SPLITS}
     if not splits:
         raise DataError("This data has no test split.")

@@ -6,14 +6,14 @@ from typing import Any
 
 from sitar.analysis.explain.gradients import check_gradient, gradient_batch, sizes, slopes
 from sitar.analysis.explain.subject import Subject
-from sitar.analysis.samples import check_images
+from sitar.analysis.samples import refuse_features
 
 
 def make(subject: Subject) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measure how fast a model's logits change with the decoded image, along the axes of the reference VAE."""
     model = subject.model
     check_gradient(model)
-    check_images(model)
+    refuse_features(model)
     reference = subject.references.choose(model.data.checksum, *subject.held_out)
     mu = reference.mu.to(model.device)
     jacobian = slopes(lambda z: model.differentiable(reference.vae.decode(z)), mu, gradient_batch(model)).cpu()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sitar.analysis.explain.subject import Subject
 from sitar.analysis.latents import bottleneck_of, decodes_images, ordered, vae_of
-from sitar.analysis.samples import check_images
+from sitar.analysis.samples import refuse_features
 from sitar.analysis.thumbnails import thumbnails
 from sitar.analysis.traversal import along, decoded, reach
 from sitar.errors import RunError
@@ -24,7 +24,7 @@ def make(subject: Subject) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Traverse every axis: return which axis was moved from where to where, with images and probabilities as arrays."""
     model = subject.model
     vae, classify = vae_of(model), bottleneck_of(model).classify
-    check_images(model)
+    refuse_features(model)
     if not decodes_images(model):
         raise RunError("Behind an encoder the VAE decodes features, not images.")
     axes = ordered(subject.v)[:MOST_AXES]

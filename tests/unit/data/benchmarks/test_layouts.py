@@ -59,9 +59,8 @@ LAYOUTS = {
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder. What our makers write there as CelebA's lists is taken for them."""
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
     for name, md5 in md5_of_lists().items():
         monkeypatch.setitem(MD5, name, md5)
     folder = tmp_path / "data"

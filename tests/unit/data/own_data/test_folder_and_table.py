@@ -24,10 +24,7 @@ from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.presets import load_config
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def image(path: Path, seed: int, size: tuple[int, int] = (12, 10)) -> None:
