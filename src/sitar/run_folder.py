@@ -61,7 +61,7 @@ class GroupResult(TypedDict):
 
 
 class SplitResult(TypedDict):
-    """These are the metrics of a split. They are fractions, and None where one does not exist. More of them may follow."""
+    """These are the metrics of a split: fractions, or None where one does not exist. More of them may follow."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[reportGeneralTypeIssues]
 
