@@ -1,4 +1,4 @@
-"""The run folder: this module reads and writes every file in it, and no other module opens one.
+"""This module reads and writes every file of a run folder, and no other module opens one.
 
 config.yaml       every setting
 metrics.jsonl     one line for each epoch: phase, epoch, the terms of the loss, accuracies
