@@ -33,7 +33,7 @@ class PartSchema(BaseModel):
 
 
 class AxisSensitivity(PartSchema):
-    """The sensitivity says how much a classifier reacts to each axis, and how strongly the axis tracks the label (v)."""
+    """The sensitivity is how much a classifier reacts to each axis. `v` is how strongly the axis tracks the label."""
 
     axes: list[int]
     values: list[FiniteFloat]

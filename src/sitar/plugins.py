@@ -1,4 +1,4 @@
-"""Methods and datasets come from outside: by entry points of installed packages, or in a Python file of a user's own."""
+"""Methods and datasets come from outside: from installed packages, or from a Python file of a user's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run folder: this module reads and writes every file in it, and no other module opens one.
+"""This module reads and writes every file of a run folder, and no other module opens one.
 
 config.yaml       every setting
 metrics.jsonl     one line for each epoch: phase, epoch, the terms of the loss, accuracies
@@ -61,7 +61,7 @@ class GroupResult(TypedDict):
 
 
 class SplitResult(TypedDict):
-    """These are the metrics of a split. They are fractions, and None where one does not exist. More of them may follow."""
+    """These are the metrics of a split: fractions, or None where one does not exist. More of them may follow."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[reportGeneralTypeIssues]
 

@@ -30,8 +30,8 @@ def _checks() -> list[dict[str, Any]]:
     from sitar.devices import device_name
     from sitar.training.environment import EXTRAS, versions
 
-    def check(what: str, state: Any, ok: bool = True) -> dict[str, Any]:
-        return {"what": what, "ok": ok, "found": str(state)}
+    def check(what: str, value: Any, ok: bool = True) -> dict[str, Any]:
+        return {"what": what, "ok": ok, "found": str(value)}
 
     checks = [check("python", sys.version.split()[0])]
     checks += [check(name, version or "not found", version is not None) for name, version in versions().items()]

@@ -69,7 +69,7 @@ class TrainedModel:
         return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
 
     def differentiable(self, x: Tensor) -> Tensor:
-        """Return class scores of inputs as a batch carries them, with a gradient by `x`, also through a frozen encoder."""
+        """Return class scores of inputs as a batch carries them. They have a gradient by `x`."""
         return self.method.logits(x if self.encoder is None else self.encoder.network(x))
 
     def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Random views of images are drawn and computed for a whole batch, on the device that holds it."""
+"""Draw random views of a batch of images, on the device that holds them."""
 
 from __future__ import annotations
 

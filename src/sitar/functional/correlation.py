@@ -1,4 +1,4 @@
-"""The correlation of latent axes with the label says which axes are suspects (Eq. 2)."""
+"""Measure which latent axes track the label (Eq. 2)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ def label_correlation(
     num_classes: int,
     weight: Float[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "contrast latent"]:
-    """Return the signed Pearson correlation of every axis with the label (Eq. 2, without the absolute value).
+    """Return the signed Pearson correlation of each axis with the label, over the global batch (Eq. 2, no modulus).
 
-    It is computed over the global batch. Two classes give one row, the correlation with y. More classes give one row
-    for each class against the rest, because a class index has no order. A constant axis or a batch of one class gives
-    0. The result carries no gradient.
+    Two classes give one row, the correlation with y. More classes give one row for each class against the rest, because
+    a class index has no order. A constant axis or a batch of one class gives 0. The result carries no gradient.
     """
     mu = mu.detach().float()
     target = one_hot(y, num_classes).to(mu.dtype)
@@ -43,5 +42,5 @@ def label_correlation(
 
 
 def shortcut_score(correlation: Float[Tensor, "contrast latent"]) -> Float[Tensor, " latent"]:
-    """Return v, the largest absolute correlation of each axis over the contrasts (Eq. 2)."""
+    """Return the score v of each axis: its largest absolute correlation over the contrasts (Eq. 2)."""
     return correlation.abs().amax(0)

@@ -1,4 +1,4 @@
-"""The total correlation says how far the latent axes are from independent. Here are two ways to estimate it."""
+"""Estimate the total correlation in two ways. It says how far the latent axes are from independent."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def kl_parts(
     log_var: Float[Tensor, "batch latent"],
     num_train: int,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
-    """Split the KL divergence into the mutual information of x and z, the total correlation, and that of each axis.
+    """Split the KL divergence in three: mutual information of x and z, total correlation, and divergence of each axis.
 
-    The parts are estimated by minibatch weighted sampling (Chen et al., 2018, Eq. S4): q(z) is a mixture of the batch's
-    posteriors over `num_train` samples. The parts add up to a one-sample estimate of the whole.
+    This is minibatch weighted sampling (Chen et al., 2018, Eq. S4): q(z) is a mixture of the batch's posteriors over
+    `num_train` samples. The parts add up to a one-sample estimate of the whole.
     """
     precise = torch.promote_types(mu.dtype, torch.float32)  # also under mixed precision
     z, mu, log_var = z.to(precise), mu.to(precise), log_var.to(precise)
@@ -47,11 +47,14 @@ def permute_axes(z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch laten
 
 
 def density_ratio(logits: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
-    """Return the total correlation that a discriminator sees: on joint samples, mean log D(joint) - log D(permuted)."""
+    """Return the total correlation that a discriminator sees: the mean of log D(joint) - log D(permuted).
+
+    `logits` are those of joint samples.
+    """
     return (logits[:, 0] - logits[:, 1]).mean()
 
 
 def discrimination(joint: Float[Tensor, "batch 2"], permuted: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
-    """Return the cross-entropy of a discriminator whose class 0 is joint samples and class 1 permuted ones."""
+    """Return the cross-entropy of a discriminator. Joint samples are class 0, and permuted ones class 1."""
     targets: Int[Tensor, " batch"] = torch.zeros_like(joint[:, 0], dtype=torch.long)
     return 0.5 * (F.cross_entropy(joint, targets) + F.cross_entropy(permuted, targets + 1))

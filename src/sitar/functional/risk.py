@@ -1,4 +1,4 @@
-"""Some methods minimise other risks than the mean: of the worst share of samples, of groups, of environments."""
+"""Compute risks other than the mean: of the worst share of samples, and of groups or environments."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def cvar(
 ) -> Float[Tensor, ""]:
     """Return the mean of the largest `share` of the losses (conditional value at risk).
 
-    With weights it is that share of the weight. A loss in which the share ends counts with the fraction that is left.
-    The result therefore equals min over eta of eta + mean(max(loss - eta, 0)) / share, with a weighted mean where there
-    are weights. A share of 1 is the mean.
+    With weights, it is that share of the total weight. If the share ends within a loss, this loss counts with the
+    fraction that is left. The result then equals min over eta of eta + mean(max(loss - eta, 0)) / share, with a
+    weighted mean if there are weights. A share of 1 gives the mean.
     """
     weight = torch.ones_like(losses) if weight is None else weight
     order = losses.argsort(descending=True)
@@ -32,7 +32,7 @@ def group_risks(
     num_groups: int,
     weight: Float[Tensor, " batch"] | None = None,
 ) -> tuple[Float[Tensor, " group"], Bool[Tensor, " group"]]:
-    """Return the (weighted) mean loss of each group, 0 for a group that the batch does not have, and which it has."""
+    """Return the (weighted) mean loss of each group, and which groups the batch has. An absent group has risk 0."""
     member = one_hot(group, num_groups).to(losses.dtype)
     present = member.sum(0) > 0
     member = member if weight is None else member * weight.unsqueeze(1)
@@ -46,12 +46,12 @@ def mean_risk(risks: Float[Tensor, " group"], present: Bool[Tensor, " group"]) -
 
 
 def risk_variance(risks: Float[Tensor, " group"], present: Bool[Tensor, " group"]) -> Float[Tensor, ""]:
-    """Return the variance of the risks of the groups that are present: V-REx's penalty (Krueger et al., 2021)."""
+    """Return the variance of the risks over the groups that are present: V-REx's penalty (Krueger et al., 2021)."""
     return mean_risk((risks - mean_risk(risks, present)).square(), present)
 
 
 def scale_gradient(logits: Float[Tensor, "batch classes"], y: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-    """Return d/dw of each sample's cross-entropy of w * logits, at w = 1: sum_c (p_c - [y = c]) logit_c.
+    """Return d/dw of every sample's cross-entropy of w * logits at w = 1: sum_c (p_c - [y = c]) logit_c.
 
     Its mean over an environment, squared, is IRMv1's penalty (Arjovsky et al., 2019).
     """

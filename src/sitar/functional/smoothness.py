@@ -1,4 +1,4 @@
-"""These penalties on how fast a function changes know no suspects: they are controls for SITAR's targeting."""
+"""Penalise how fast a function changes in all directions. Unlike SITAR, these penalties know no suspects."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def jacobian_norm(f: Function, x: Float[Tensor, "batch *shape"], projections: in
 
 
 def gradient_change(loss: Function, x: Float[Tensor, "batch *shape"], step: float) -> Float[Tensor, ""]:
-    """Return the squared change of the input gradient over a step of length `step` (Moosavi-Dezfooli et al., 2019).
+    """Return the squared change of the input gradient over a step, averaged over the batch.
 
-    It is averaged over the batch. `loss` is the **sum** over the batch, so that each row of its gradient belongs to one
-    sample. The step goes along the sign of the gradient, scaled to length one, without gradient of its own.
+    See Moosavi-Dezfooli et al. (2019). `loss` is the **sum** over the batch, so that each row of its gradient belongs
+    to one sample. The step has the length `step` and goes along the sign of the gradient. It carries no gradient
+    itself.
     """
     gradient = torch.func.grad(loss)
     here = gradient(x)

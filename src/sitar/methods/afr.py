@@ -1,7 +1,7 @@
 """AFR, automatic feature reweighting (Qiu et al., 2023), refits the last layer on held-out samples that ERM finds hard.
 
-Departures: the run's rule of selection chooses the epoch of the last layer, or the layer is solved to convergence. The
-authors stop early by worst-group accuracy, which needs groups. See docs/methods/afr.md.
+Departures: the run's criterion chooses the epoch of the last layer, or it is solved to convergence. The authors stop
+early by worst-group accuracy, which needs groups. See docs/methods/afr.md.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class AFR(LastLayerMethod):
 
 
 def hardness(logits: Tensor, y: Tensor, gamma: float) -> Tensor:
-    """Return exp(-gamma p(y)) over the size of the sample's class, scaled to sum 1."""
+    """Return exp(-gamma p(y)) divided by the size of the sample's class, scaled to sum 1."""
     probability = logits.softmax(1).gather(1, y.unsqueeze(1)).squeeze(1)
     weight = torch.exp(-gamma * probability) / torch.bincount(y)[y]
     return weight / weight.sum()

@@ -1,7 +1,8 @@
-"""Chroma-VAE (Yang et al., 2022) lets a classifier read the first latents of a VAE, so that the shortcut settles there.
+"""Chroma-VAE (Yang et al., 2022) is a VAE whose first latents a classifier reads, so that the shortcut settles there.
 
 The class is then predicted from the other latents, by k-NN as its authors do, or by a head on the same VAE.
-Departures: this is a re-implementation, and sizes, k and the loss weight are ours (docs/methods/chroma_vae.md).
+
+Departures: this is a re-implementation. Sizes, k and the loss weight are ours (docs/methods/chroma_vae.md).
 """
 
 from __future__ import annotations

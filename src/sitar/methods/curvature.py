@@ -1,8 +1,9 @@
-"""The curvature penalty minimises cross-entropy + gamma |grad(x + h d) - grad(x)|^2 (Moosavi-Dezfooli et al., 2019).
+"""A curvature penalty (Moosavi-Dezfooli et al., 2019) adds gamma |grad(x + h d) - grad(x)|^2 to the cross-entropy.
 
-It is the control for SITAR's curvature term: it flattens the loss in the direction of its own gradient by the input,
-not along suspects.
-Departures: there is no pretrained start and no schedule of h; see docs/methods/curvature.md.
+The gradient is that of the loss by the input. This is the control for SITAR's curvature term: it flattens the loss in
+the direction of its own gradient, not along suspects.
+
+Departures: no pretrained start and no schedule of h; see docs/methods/curvature.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A diffusion classifier trains a class-conditional diffusion model and takes the class that predicts the noise best.
+"""A diffusion classifier predicts the class under which a class-conditional diffusion model predicts the noise best.
 
 Departures: there is one conditional model instead of one for each class. A U-Net replaces the shared encoder, so the
 settings under `model` do not apply. Weights are not averaged. Probabilities are not calibrated
@@ -24,7 +24,7 @@ from sitar.models.unet import ConditionalUNet, cosine_alphas_cumprod
 from sitar.registry import METHODS
 
 SCORING_PIXELS = 2**20  # in one call of the U-Net while scoring, over images and classes: bounds the memory
-SCORING_PIXELS_CPU = 2**15  # faster there: what a call works on stays in the cache
+SCORING_PIXELS_CPU = 2**15  # smaller calls are faster on a CPU: their data stays in its cache
 
 
 class DiffusionConfig(NamedConfig):
@@ -77,7 +77,7 @@ class Diffusion(Method):
         yield GradientPhase("train", (Objective(self.loss, list(self.parameters())),))
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Return the squared error of the predicted noise at a random step, a mean over batch and pixels."""
+        """Return the error of the predicted noise at a random step, as the mean over batch and pixels."""
         x = centred(batch.x)
         t, noise = random_timesteps(x, self.config.diffusion_steps), torch.randn_like(x)
         predicted = self.denoiser(noised(x, noise, self.alphas_cumprod[t]), t, batch.y)
@@ -93,12 +93,12 @@ class Diffusion(Method):
 
 
 def centred(x: Tensor) -> Tensor:
-    """Scale images from [0, 1] to [-1, 1]."""
+    """Map images from [0, 1] to [-1, 1]."""
     return 2 * x - 1
 
 
 def log_prior(prior: str, task: Task) -> Tensor:
-    """Return log p(y) of every class. A class without training samples counts as having one: logits stay finite."""
+    """Return log p(y) of every class. A class without training samples counts as one, so that logits stay finite."""
     if prior == "uniform":
         return torch.full((task.num_classes,), -math.log(task.num_classes))
     return (torch.tensor(task.class_counts, dtype=torch.float32).clamp_min(1) / task.num_train).log()

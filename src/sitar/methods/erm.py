@@ -1,4 +1,4 @@
-"""Empirical risk minimisation trains the encoder and classifier that SITAR uses by plain cross-entropy.
+"""Empirical risk minimisation (ERM) minimises plain cross-entropy, with the encoder and classifier that SITAR uses.
 
 Departures: none. The encoder ends in the linear layer that is the posterior mean of a VAE. There is no decoder.
 """

@@ -1,7 +1,8 @@
 """Group DRO (Sagawa et al., 2020) minimises the loss of a mixture of groups that moves towards the worst one.
 
-It needs the group of every training sample: it is an upper bound, not a rival.
-Departures: groups may have no samples, in training or in a batch; see docs/methods/group_dro.md.
+It needs the group of every training sample, so it is an upper bound, not a rival.
+
+Departures: groups without samples, in training or in a batch; see docs/methods/group_dro.md.
 """
 
 from __future__ import annotations

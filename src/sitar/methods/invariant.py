@@ -1,4 +1,4 @@
-"""IRM and V-REx share a penalty on differences between environments. It sets in after some epochs."""
+"""IRM and V-REx share a penalty on differences between environments, which sets in after some epochs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class InvariantConfig(WeightedConfig):
 
 
 class InvariantMethod(NetworkMethod):
-    """Minimises the mean risk of the environments + weight * penalty.
+    """The loss is the mean risk of the environments + weight * penalty.
 
-    Where the weight is above 1, the sum is divided by it, as the authors of both methods do to keep the size of the
-    gradient.
+    It is divided by the weight if that is above 1, as the authors of both methods do, to keep the size of the gradient.
     """
 
     needs_groups = True

@@ -1,7 +1,8 @@
 """IRM (Arjovsky et al., 2019), version 1, asks that the best last scale is 1 in every environment.
 
-It needs the environment of every training sample: it is an upper bound, not a rival.
-Departures: minibatches, drawn equally from the environments, replace full batches; see docs/methods/irm.md.
+It needs the environment of every training sample, so it is an upper bound, not a rival.
+
+Departures: minibatches, drawn equally from the environments, instead of full batches; see docs/methods/irm.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The Jacobian penalty minimises cross-entropy + lambda/2 |J|^2, J of the logits by the input (Hoffman et al., 2019).
+"""A uniform Jacobian penalty (Hoffman et al., 2019) adds lambda/2 |J|^2 to the cross-entropy.
 
-It is the control for SITAR's targeting: it flattens the classifier in every direction alike.
-Departures: there are none in the penalty; see docs/methods/jacobian.md.
+J is the Jacobian of the logits by the input. This is the control for SITAR's targeting: it flattens the classifier in
+every direction alike.
+
+Departures: none in the penalty; see docs/methods/jacobian.md.
 """
 
 from __future__ import annotations

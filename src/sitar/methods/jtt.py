@@ -1,4 +1,4 @@
-"""JTT, just train twice (Liu et al., 2021), gives samples that a first model gets wrong more weight for a second one.
+"""JTT, just train twice (Liu et al., 2021), gives more weight, in a second training, to what a first model gets wrong.
 
 Departures: there are none in the algorithm. Network, optimiser and epochs are those of every method
 (docs/methods/jtt.md).
@@ -60,7 +60,10 @@ class JTT(WeightedMethod):
         )
 
     def first_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Mark errors while training, with the weights of the moment. Each epoch overwrites the marks of the last."""
+        """Return the cross-entropy, and mark the errors that the weights of the moment make.
+
+        Each epoch overwrites the marks of the last.
+        """
         logits = self.first(batch.x)
         wrong = logits.detach().argmax(1) != batch.y
         self.wrong.copy_(self.wrong.scatter(0, batch.index, wrong))

@@ -104,7 +104,7 @@ class SITAR(WeightedMethod):
         self.classifier = build_classifier(model, task)
         if config.vae == "factor":
             self.discriminator = Discriminator(model.axes)
-        self.register_buffer("beta", torch.tensor(config.beta))  # part of the weights: those of earlier runs have it
+        self.register_buffer("beta", torch.tensor(config.beta))  # a buffer, because the weights of earlier runs have it
 
     def phases(self) -> Iterator[Phase]:
         objectives = [Objective(self.loss, [*self.vae.parameters(), *self.classifier.parameters()])]
@@ -132,7 +132,7 @@ class SITAR(WeightedMethod):
         }
 
     def classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
-        """Compute lines 11 and 12: perturb the latent, and compare what the classifier says."""
+        """Compute lines 11 and 12 of Algorithm 1."""
         if self.config.objective == "analytic":
             return self.expected_classification(z, y, correlation)
         perturbed = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
@@ -141,9 +141,9 @@ class SITAR(WeightedMethod):
         return {"cross_entropy": robust, "consistency": consistency(logits, perturbed_logits)}
 
     def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
-        """Compute the same in expectation over the noise, to second order (Theorem 1).
+        """Compute the expectation of these lines over the noise, to second order (Theorem 1).
 
-        `curvature` is a part of `cross_entropy`.
+        `curvature` is part of the cross-entropy.
         """
         with torch.autocast(z.device.type, enabled=False):  # second derivatives need float32 under mixed precision too
             expansion = expand(self.classifier, z.float(), y, self.noise.rows(correlation))
@@ -156,7 +156,7 @@ class SITAR(WeightedMethod):
         }
 
     def divergence(self, z: Tensor, mu: Tensor, log_var: Tensor) -> dict[str, Tensor]:
-        """Compute what keeps the latent close to the prior and its axes apart. In the paper it is beta * KL."""
+        """Compute the term that keeps the latent close to the prior and its axes apart: beta * KL in the paper."""
         match self.config.vae:
             case "beta":
                 kl = gaussian_kl(mu, log_var)
@@ -176,7 +176,7 @@ class SITAR(WeightedMethod):
         return {"loss": loss, "discriminator": loss}
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return f(mu): the classifier reads the posterior mean, without noise."""
+        """Return f(mu). The latent is the posterior mean, without noise."""
         mu, _ = self.vae.encode(x)
         return self.classifier(mu)
 

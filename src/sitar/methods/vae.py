@@ -1,4 +1,4 @@
-"""A beta-VAE is trained without labels, so that an audit can look at its axes. A logistic regression on them predicts.
+"""A beta-VAE learns without labels, and an audit looks at its axes. A logistic regression on them classifies.
 
 Departures: only the sizes differ from the paper's hypothesis validation (docs/methods/vae.md).
 """
@@ -52,7 +52,10 @@ class BetaVAE(Method):
         yield FitPhase("logistic regression", self.fit)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Compute Eq. 1, without the label. A pretrained encoder stays as it is: nothing would tell it what to keep."""
+        """Compute Eq. 1, without the label.
+
+        A pretrained encoder is left as it is, because nothing would tell it what to keep.
+        """
         features = self.vae.backbone(batch.x).detach()
         mu, log_var = self.vae.posterior(features)
         error = reconstruction(self.vae.decode(reparameterise(mu, log_var)), features)

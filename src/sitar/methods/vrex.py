@@ -1,7 +1,8 @@
 """V-REx (Krueger et al., 2021) asks that the risk is the same in every environment.
 
-It needs the environment of every training sample: it is an upper bound, not a rival.
-Departures: minibatches, drawn equally from the environments, replace full batches; see docs/methods/vrex.md.
+It needs the environment of every training sample, so it is an upper bound, not a rival.
+
+Departures: minibatches, drawn equally from the environments, instead of full batches; see docs/methods/vrex.md.
 """
 
 from __future__ import annotations

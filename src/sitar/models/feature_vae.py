@@ -1,4 +1,4 @@
-"""A VAE of features, of a pretrained network or a user's own embeddings, has this encoder and decoder."""
+"""Encode and decode features instead of images: those of a pretrained network, or a user's own embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class FeatureEncoder(nn.Module):
-    """Has two linear layers with GELU, from d to d/2 and to d/4 (appendix), which is `out_features`."""
+    """The encoder has two linear layers with GELU, from d to d/2 and to d/4 (appendix). d/4 is `out_features`."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class FeatureEncoder(nn.Module):
 
 
 class FeatureDecoder(nn.Module):
-    """Mirrors the encoder. It is linear at the end, because features have no bounds."""
+    """The decoder is the mirror image of the encoder. It is linear at the end, because features have no bounds."""
 
     def __init__(self, latent_dim: int, encoder: FeatureEncoder) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class FeatureDecoder(nn.Module):
 
 
 class Standardise(nn.Module):
-    """Scales features to mean 0 and variance 1 over the training split: beta then means the same for every embedding.
+    """Features get mean 0 and variance 1 over the training split, so that beta means the same for every embedding.
 
     A feature that never changes there becomes 0.
     """

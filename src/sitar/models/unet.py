@@ -1,4 +1,4 @@
-"""A class-conditional U-Net and its noise schedule, from diffusers, fit images of any size and number of channels."""
+"""A class-conditional U-Net from diffusers, with its noise schedule, takes images of any size and channels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MISSING = 'This method needs diffusers, which cannot be imported ({}). Run `pip 
 
 
 class ConditionalUNet(nn.Module):
-    """Predicts the noise in `x` at step `t` for class `y`.
+    """The U-Net predicts the noise in `x` at step `t` for class `y`.
 
-    Every width but the first halves the image. Where it does not divide, the image is padded with zeros and the
-    prediction cropped. There is no attention: once the image is small, the convolutions see all of it.
+    Every width but the first halves the image. If its size cannot be divided, the image is padded with zeros and the
+    prediction is cropped. There is no attention: once the image is small, the convolutions see all of it.
     """
 
     def __init__(self, shape: Sequence[int], num_classes: int, channels: Sequence[int], layers_per_block: int) -> None:
@@ -57,7 +57,10 @@ class ConditionalUNet(nn.Module):
 
 
 def norm_groups(channels: Sequence[int]) -> int:
-    """Return the most groups, up to 32, that divide every width and hold four channels or more each."""
+    """Return how many groups group normalisation has: the most, up to 32, that divide every width.
+
+    A group holds four channels or more.
+    """
     common = gcd(*channels)
     return max((groups for groups in range(1, 33) if common % groups == 0 and common // groups >= 4), default=1)
 

@@ -41,7 +41,7 @@ def load_state(folder: RunFolder) -> State | None:
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return {key: state[key] for key in STATE_KEYS}
-    except Exception as error:  # what torch raises for a damaged file is not specified
+    except Exception as error:  # it is not specified what torch raises for a damaged file
         raise RunError(
             f"The checkpoint {str(folder.state_file)!r} is damaged ({type(error).__name__}). Start the run again in "
             "another folder."

@@ -54,7 +54,7 @@ def versions() -> dict[str, str | None]:
 
 
 def commit() -> str | None:
-    """Return the commit of the source that runs, with "-dirty" if it was changed since. Return None outside a checkout."""
+    """Return the commit of the source that runs, with "-dirty" if it was changed. Return None outside a checkout."""
     here = Path(__file__).parent
     try:
         head = subprocess.run(

@@ -242,7 +242,7 @@ class Loop:
 
 @dataclass
 class Best:
-    """The best epoch so far by the rule of selection, and for how many evaluations nothing has beaten it."""
+    """Holds the best epoch so far by the rule of selection, and for how many evaluations nothing has beaten it."""
 
     value: float | None = None
     epoch: int | None = None

@@ -1,4 +1,4 @@
-"""A run from settings to a finished run folder."""
+"""Make a run: from settings to a finished run folder."""
 
 from __future__ import annotations
 

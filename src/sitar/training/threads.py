@@ -1,4 +1,4 @@
-"""The number of CPU threads that a run takes: the user's own, that of the run which it continues, or the fastest.
+"""Choose the CPU threads of a run: the user's own number, that of the run which it continues, or the fastest.
 
 torch splits every operation over all cores, and the threads wait for each other at its end. A small network gains
 nothing from that. Where other programs use the cores too, one thread that waits for its turn stops all others: a step
@@ -31,7 +31,7 @@ SHARE = 0.1  # of the steps of the phase, the most that are tried with each numb
 
 
 class Rehearsal(NamedTuple):
-    """A step that can be tried out, and how many steps its phase has."""
+    """A rehearsal lends a step that can be tried out, and says how many steps its phase has."""
 
     step: Callable[[], None]
     steps: int
