@@ -1,6 +1,6 @@
 """CVaR-DRO (Levy et al., 2020) minimises the mean loss of the worst share of every batch.
 
-Departures: the share is taken of each batch, which is the authors' plain estimator. There is no multilevel variant.
+Departures: the share is taken of each batch, which is the authors' plain estimator; no multilevel variant.
 """
 
 from __future__ import annotations

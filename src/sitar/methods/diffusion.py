@@ -1,8 +1,7 @@
 """A diffusion classifier predicts the class under which a class-conditional diffusion model predicts the noise best.
 
-Departures: there is one conditional model instead of one for each class. A U-Net replaces the shared encoder, so the
-settings under `model` do not apply. Weights are not averaged. Probabilities are not calibrated
-(docs/methods/diffusion.md).
+Departures: one conditional model instead of one per class; a U-Net instead of the shared encoder, so that the settings
+under `model` do not apply; no averaged weights; probabilities that are not calibrated (docs/methods/diffusion.md).
 """
 
 from __future__ import annotations

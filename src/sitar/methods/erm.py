@@ -1,6 +1,6 @@
 """Empirical risk minimisation (ERM) minimises plain cross-entropy, with the encoder and classifier that SITAR uses.
 
-Departures: none. The encoder ends in the linear layer that is the posterior mean of a VAE. There is no decoder.
+Departures: none. The encoder ends in the linear layer that is the posterior mean elsewhere; there is no decoder.
 """
 
 from __future__ import annotations

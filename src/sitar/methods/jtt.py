@@ -1,7 +1,6 @@
 """JTT, just train twice (Liu et al., 2021), gives more weight, in a second training, to what a first model gets wrong.
 
-Departures: there are none in the algorithm. Network, optimiser and epochs are those of every method
-(docs/methods/jtt.md).
+Departures: none in the algorithm; network, optimiser and epochs are those of every method (docs/methods/jtt.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A beta-VAE learns without labels, and an audit looks at its axes. A logistic regression on them classifies.
 
-Departures: only the sizes differ from the paper's hypothesis validation (docs/methods/vae.md).
+Departures: none from the paper's hypothesis validation but the sizes (docs/methods/vae.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FactorVAE's discriminator tells latents of the encoder from latents whose axes were shuffled."""
+"""FactorVAE's discriminator: does a latent come from the encoder, or were its axes shuffled?"""
 
 from __future__ import annotations
 
