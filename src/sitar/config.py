@@ -10,6 +10,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from sitar.earlier import todays_settings, why_refused
 from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean, metrics
 from sitar.splits import VAL, Split
@@ -18,40 +19,12 @@ LAST = "last"  # the value of train.selection that keeps the last epoch
 
 
 class Config(BaseModel):
-    """This is the base of all settings. They are frozen, and unknown keys, NaN and infinity are refused.
-
-    Earlier releases had settings that are gone or have another name. What they wrote must still be read, so a class
-    lists such settings in `removed` and `renamed`.
-    """
+    """This is the base of all settings. They are frozen, and unknown keys, NaN and infinity are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
     )
     refused: ClassVar[Mapping[str, str]] = {}  # keys that similar classes have, and why this one does not
-    removed: ClassVar[Mapping[str, Any]] = {}  # keys of earlier releases, each with the one value that still holds
-    renamed: ClassVar[Mapping[str, str]] = {}  # keys of earlier releases, each with what it is called now
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_earlier_releases(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            return values
-        return drop_removed(use_new_names(values, cls.renamed), cls.removed)
-
-
-def use_new_names(values: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with every old name replaced by its new one."""
-    if both := [old for old, new in renamed.items() if old in values and new in values]:
-        raise ValueError(f"{both[0]} is called {renamed[both[0]]} now: give one of the two")
-    return {renamed.get(key, key): value for key, value in values.items()}
-
-
-def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those that are gone. A value that asks for what is gone is refused."""
-    for key, left in removed.items():
-        if key in values and values[key] != left:
-            raise ValueError(f"{key} = {values[key]!r} was removed, only {left!r} is left: leave {key} out")
-    return {key: value for key, value in values.items() if key not in removed}
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> AfterValidator:
@@ -75,8 +48,6 @@ class NamedConfig(Config):
 
 class ModelConfig(Config):
     """These settings describe the networks that all methods share, so that a comparison of methods is fair."""
-
-    removed = {"recon_target": "detached"}
 
     latent_dim: int | None = Field(
         default=10,
@@ -222,8 +193,9 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
 def section_config(section: str, value: Mapping[str, Any]) -> Config:
     """Return the valid settings of one section alone, such as "data". One error lists every problem."""
     cls = _section_class(section, value)
+    settings = todays_settings(section, {str(key): item for key, item in value.items()})
     try:
-        return cls.model_validate({str(key): item for key, item in value.items()})
+        return cls.model_validate(settings)
     except ValidationError as error:
         raise ConfigError("\n".join(_describe(section, cls, problem) for problem in error.errors())) from error
 
@@ -244,9 +216,13 @@ def _describe(section: str, cls: type[Config], problem: Any) -> str:
     """Describe one problem of pydantic in one line: where it is, what was given, and what is allowed."""
     where = ".".join(str(part) for part in (section, *problem["loc"]) if part != "")
     if problem["type"] == "extra_forbidden":
-        if reason := cls.refused.get(str(problem["loc"][-1])):
-            return f"{where} is not allowed with {section}.name={cls.model_fields['name'].default}: {reason}."
-        return _unknown_key(where, cls, str(problem["loc"][-1]))
+        key = str(problem["loc"][-1])
+        name = cls.model_fields["name"].default if issubclass(cls, NamedConfig) else None
+        if reason := why_refused(section, name, key, problem["input"]):
+            return f"{section}: {reason}."
+        if reason := cls.refused.get(key):
+            return f"{where} is not allowed with {section}.name={name}: {reason}."
+        return _unknown_key(where, cls, key)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{where}: {message}."

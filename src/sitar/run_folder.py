@@ -29,6 +29,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from sitar.earlier import todays_config
 from sitar.errors import RunError
 from sitar.files import LockedError, locked, read_npz, to_json, to_npz, write_atomic
 from sitar.findings import (
@@ -265,6 +266,7 @@ class RunFolder:
     # What a run has left
 
     def read_config(self) -> dict[str, Any]:
+        """Return the settings of the run, in today's words where an earlier release wrote them."""
         if not self.path.is_dir():
             raise RunError(f"There is no run folder {str(self.path)!r}.")
         if not self.config_file.is_file():
@@ -275,7 +277,7 @@ class RunFolder:
             raise RunError(f"{str(self.config_file)!r} cannot be read: {error}.") from error
         if not isinstance(config, dict):
             raise RunError(f"{str(self.config_file)!r} holds no settings.")
-        return config
+        return todays_config(config)
 
     def environment(self) -> dict[str, Any] | None:
         """Return environment.json, or None if there is none yet."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch.optim import Adam
 
 import sitar
@@ -153,3 +154,18 @@ def test_runs_on_moved_data_share_a_row(tmp_path: Path) -> None:
     twin = _train(moved, tmp_path / "twin")
     with pytest.raises(RunError, match="the same run"):
         read_runs([runs[0].path, twin.path])
+
+
+def test_runs_of_two_releases_share_a_row(tmp_path: Path) -> None:
+    """An earlier release wrote settings that are gone today, with the values that still hold."""
+    data = _features(tmp_path / "a.npz")
+    early, late = _train(data, tmp_path / "0"), _train(data, tmp_path / "1", seed=1)
+    settings = yaml.safe_load(early.config_file.read_text())
+    settings["model"]["recon_target"] = "detached"
+    early.config_file.write_text(yaml.safe_dump(settings))
+    (row,) = group_runs(read_runs([early.path, late.path]))
+    assert row.seeds == [0, 1]
+    assert "recon_target" not in row.label
+    settings["model"]["recon_target"] = "live"
+    early.config_file.write_text(yaml.safe_dump(settings))
+    assert len(group_runs(read_runs([early.path, late.path]))) == 2

@@ -23,8 +23,6 @@ from sitar.registry import METHODS
 
 
 class AFRConfig(LastLayerConfig):
-    renamed = {"pull": "l2"}
-
     name: Literal["afr"] = "afr"
     gamma: float = Field(default=4.0, ge=0, description="how much more a sample weighs that the first stage gets wrong")
     l2: float = Field(default=0.01, ge=0, description="weight of the squared distance to the first stage (lambda)")

@@ -36,14 +36,6 @@ DISCRIMINATOR_RATE = 1e-4  # of FactorVAE (Kim and Mnih, 2018)
 
 
 class SITARConfig(WeightedConfig):
-    removed = {
-        "beta_start": None,
-        "beta_anneal_epochs": 20,
-        "discriminator_hidden": 256,
-        "discriminator_layers": 3,
-        "discriminator_rate": 1e-4,
-    }
-
     name: Literal["sitar"] = "sitar"
     alpha: float = Field(default=1.0, ge=0, description="strength of the noise")
     vae: Literal["beta", "tc", "factor"] = Field(

@@ -22,8 +22,6 @@ from sitar.registry import METHODS
 
 
 class BetaVAEConfig(NamedConfig):
-    renamed = {"pull": "l2"}
-
     name: Literal["vae"] = "vae"
     beta: float = Field(default=2.0, ge=0, description="weight of the KL divergence")
     max_samples: int | None = Field(

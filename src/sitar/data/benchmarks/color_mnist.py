@@ -36,7 +36,6 @@ NUM_EVAL = 10_000  # of each evaluation split
 class ColorMNISTConfig(NamedConfig):
     name: Literal["color_mnist"] = "color_mnist"
     refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
-    removed = {"variant": "paper"}
     rho: float = Field(default=0.9, ge=0, le=1, description="share of samples whose colour agrees with the label")
     label_noise: float = Field(default=0.25, ge=0, le=0.5, description="probability that a label is flipped")
     image_size: Literal[28, 14] = Field(default=28, description="14 averages 2x2 pixels")
