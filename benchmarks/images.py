@@ -1,8 +1,8 @@
-"""Decoding and reading images: `python benchmarks/images.py ARCHIVE.zip [--size 64]`.
+"""Time the decoding and reading of images: `python benchmarks/images.py ARCHIVE.zip [--size 64]`.
 
-Preparation: our cache against a plain Pillow loop over the same files, with the same pixels.
-Reading: a pass over shuffled batches from the cache against torchvision's ImageFolder in a DataLoader of two workers.
-Prints JSON; the best of five for ours and theirs alike, taking turns, since other programs may be running.
+Preparation compares our cache with a plain Pillow loop over the same files, which gives the same pixels. Reading
+compares a pass over shuffled batches from the cache with torchvision's ImageFolder in a DataLoader of two workers. The
+script prints JSON. Both sides take turns and count their best of five, because other programs may be running.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH = 128
 
 
 def best(functions: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str, dict[str, float]]:
-    """The shortest time of each, on the clock and of all processors together, taking turns."""
+    """Return the shortest time of each function, on the clock and of all processors. The functions take turns."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
@@ -42,7 +42,7 @@ def best(functions: dict[str, Callable[[], object]], repeats: int = 5) -> dict[s
 
 
 def plain(folder: Path, names: list[str], size: int) -> np.ndarray:
-    """What a user writes: open, convert, resize, one file after the other."""
+    """Decode as a user would write it: open, convert and resize one file after the other."""
     pixels = []
     for name in names:
         with Image.open(folder / name) as image:

@@ -16,7 +16,7 @@ _HOMES = {"train": "sitar.training.run", "load": "sitar.evaluation.trained_model
 
 
 def __getattr__(name: str) -> Any:
-    """`train` and `load` are imported when first used: `import sitar` needs no torch."""
+    """Import `train` and `load` when they are first used, so that `import sitar` needs no torch."""
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'sitar' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Settings: typed, frozen, complete. Unknown keys are refused."""
+"""Settings are typed, frozen and complete. Unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean, metrics
 from sitar.splits import VAL, Split
 
-LAST = "last"  # of train.selection
+LAST = "last"  # the value of train.selection that keeps the last epoch
 
 
 class Config(BaseModel):
-    """Base of every group of settings: frozen, unknown keys refused, no NaN or infinity.
+    """This is the base of all settings. They are frozen, and unknown keys, NaN and infinity are refused.
 
     Earlier releases had settings that are gone or have another name. What they wrote must still be read, so a class
     lists such settings in `removed` and `renamed`.
@@ -27,7 +27,7 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
     )
-    refused: ClassVar[Mapping[str, str]] = {}  # keys that others of its kind have, and why it has none
+    refused: ClassVar[Mapping[str, str]] = {}  # keys that similar classes have, and why this one does not
     removed: ClassVar[Mapping[str, Any]] = {}  # keys of earlier releases, each with the one value that still holds
     renamed: ClassVar[Mapping[str, str]] = {}  # keys of earlier releases, each with what it is called now
 
@@ -47,7 +47,7 @@ def use_new_names(values: Mapping[str, Any], renamed: Mapping[str, str]) -> dict
 
 
 def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those that are gone. One that asks for what is gone as well is refused."""
+    """Return the settings without those that are gone. A value that asks for what is gone is refused."""
     for key, left in removed.items():
         if key in values and values[key] != left:
             raise ValueError(f"{key} = {values[key]!r} was removed, only {left!r} is left: leave {key} out")
@@ -55,7 +55,7 @@ def drop_removed(values: Mapping[str, Any], removed: Mapping[str, Any]) -> dict[
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> AfterValidator:
-    """Allow the names that a table holds when the setting is read; for another, say which one may be meant."""
+    """Allow the names that `names` returns when the setting is read. For another name, suggest the closest one."""
 
     def check(value: str) -> str:
         known = list(names())
@@ -68,13 +68,13 @@ def one_of(names: Callable[[], Iterable[str]]) -> AfterValidator:
 
 
 class NamedConfig(Config):
-    """Base of the settings of a data set or a method. The name says which one."""
+    """This is the base of the settings of a dataset or a method. The name says which one."""
 
     name: Any  # a string, of which every subclass allows one: its own
 
 
 class ModelConfig(Config):
-    """The networks that every method shares, so that a comparison of methods is fair."""
+    """These settings describe the networks that all methods share, so that a comparison of methods is fair."""
 
     removed = {"recon_target": "detached"}
 
@@ -116,7 +116,7 @@ class ModelConfig(Config):
 
     @property
     def axes(self) -> int:
-        """Number of latent axes, where it is not left to the data."""
+        """Return the number of latent axes. It must be known by now, from the settings or from the data."""
         assert self.latent_dim is not None
         return self.latent_dim
 
@@ -127,7 +127,7 @@ def selections() -> list[str]:
 
 
 class TrainConfig(Config):
-    """How a method is optimised, watched and stopped."""
+    """These settings say how a method is optimised, watched and stopped."""
 
     epochs: int = Field(default=80, gt=0)
     least_steps: int = Field(default=0, ge=0, description="small data has more epochs, until there are this many steps")
@@ -172,14 +172,14 @@ class TrainConfig(Config):
 
 
 class Identity(Config):
-    """Which run of a setting this is."""
+    """The identity says which preset a run has, and which seed."""
 
     preset: str
     seed: int = Field(default=0, ge=0, lt=2**32)
 
 
 class RunConfig(Identity):
-    """Everything that decides a run. `data` and `method` are validated by the class that their `name` names."""
+    """These settings decide everything about a run. The class that `name` names validates `data` and `method`."""
 
     data: NamedConfig
     model: ModelConfig
@@ -187,7 +187,7 @@ class RunConfig(Identity):
     train: TrainConfig
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, every setting present, keys as a user writes them."""
+        """Return all settings as plain values, under the keys that a user writes."""
         sections = {key: getattr(self, key).model_dump(mode="json", by_alias=True) for key in _SECTIONS}
         return {"preset": self.preset, "seed": self.seed, **sections}
 
@@ -196,7 +196,7 @@ _SECTIONS = ("data", "model", "method", "train")
 
 
 def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int | None = None) -> RunConfig:
-    """A complete, valid configuration from plain values; every problem is listed in one error."""
+    """Build a complete, valid configuration from plain values. One error lists every problem."""
     raw = dict(raw)
     raw["preset"] = preset if preset is not None else raw.get("preset", "custom")
     raw["seed"] = seed if seed is not None else raw.get("seed", 0)
@@ -220,7 +220,7 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
 
 
 def section_config(section: str, value: Mapping[str, Any]) -> Config:
-    """The valid settings of one section alone, such as "data"; every problem is listed in one error."""
+    """Return the valid settings of one section alone, such as "data". One error lists every problem."""
     cls = _section_class(section, value)
     try:
         return cls.model_validate({str(key): item for key, item in value.items()})
@@ -241,7 +241,7 @@ def _section_class(section: str, value: Mapping[str, Any]) -> type[Config]:
 
 
 def _describe(section: str, cls: type[Config], problem: Any) -> str:
-    """One line for one pydantic problem: where, what was given, what is allowed."""
+    """Describe one problem of pydantic in one line: where it is, what was given, and what is allowed."""
     where = ".".join(str(part) for part in (section, *problem["loc"]) if part != "")
     if problem["type"] == "extra_forbidden":
         if reason := cls.refused.get(str(problem["loc"][-1])):
@@ -259,7 +259,7 @@ def _unknown_key(where: str, cls: type[Config], key: str) -> str:
 
 
 def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """A copy of `raw` with each `section.key=value` set; values are read as YAML."""
+    """Return a copy of `raw` in which each `section.key=value` is set. Values are read as YAML."""
     result = copy.deepcopy(dict(raw))
     for override in overrides:
         key, equals, text = override.partition("=")

@@ -1,7 +1,7 @@
 """Name the settings of a method that are its noise, and its control: the same model without noise.
 
-Reports compare runs with their control. They need no torch, so this stands apart from the methods. A test holds it
-against them.
+Reports compare runs with their control. They need no torch, so this stands apart from the methods. A test compares this
+table with the methods.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Devices that torch computes on, by the names that a user gives."""
+"""Choose the device that torch computes on, by the name that a user gives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sitar.errors import ConfigError
 
 
 def resolve_device(name: str) -> torch.device:
-    """A device by name; "auto" takes the first GPU, else the CPU."""
+    """Return a device by name. "auto" is the first GPU, or the CPU if there is none."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", torch.cuda.current_device())

@@ -1,21 +1,21 @@
-"""Every error a user can cause. A message says what you gave, what is allowed and what to do."""
+"""Every error that a user can cause is defined here. A message says what you gave, what is allowed and what to do."""
 
 
 class SitarError(Exception):
-    """Root of all errors a user can cause: the command line prints the message and exits with 2."""
+    """This is the base of all errors that a user can cause. The command line prints the message and exits with 2."""
 
 
 class ConfigError(SitarError):
-    """A setting, preset, method or dataset that does not exist or has a value that is not allowed."""
+    """A setting, preset, method or dataset does not exist, or has a value that is not allowed."""
 
 
 class DataError(SitarError):
-    """Data that is missing, damaged or unusable."""
+    """Data is missing, damaged or unusable."""
 
 
 class RunError(SitarError):
-    """A run folder that cannot be written, read, resumed or reused."""
+    """A run folder cannot be written, read, resumed or reused."""
 
 
 class TrainingError(SitarError):
-    """Training that cannot go on, such as a loss that is no longer finite."""
+    """Training cannot go on, for example because the loss is no longer finite."""

@@ -1,4 +1,4 @@
-"""Reading and writing of whole files: atomic, without pickles, and by one process at a time."""
+"""Read and write whole files: atomically, without pickles, and by one process at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that either the old one or the whole new one is there, whatever happens."""
+    """Write a file so that, whatever happens, either the old file or the whole new one is there."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -49,7 +49,7 @@ def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an .npz file. What cannot be read raises a ValueError that says why."""
+    """Read all arrays of an .npz file. A file that cannot be read raises a ValueError that says why."""
     import numpy as np
 
     try:
@@ -67,7 +67,7 @@ class LockedError(Exception):
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
     """Hold the lock file at `path`. A process that was killed leaves no lock behind.
 
-    Where another process holds it, either wait, or raise a LockedError at once.
+    If another process holds it, either wait, or raise a LockedError at once.
     """
     lock = FileLock(path, timeout=-1 if wait else 0)
     try:

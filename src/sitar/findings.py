@@ -1,8 +1,8 @@
-"""What `sitar explain`, `sitar audit` and `sitar theory` leave in a run folder, as types.
+"""Here are the types of what `sitar explain`, `sitar audit` and `sitar theory` leave in a run folder.
 
-Needs no torch: a report is made of these. A part of an explanation has a title, a schema and, where it needs them,
-arrays in an .npz file of its name. A part that does not fit its schema is left out, so that it costs a report nothing
-else.
+Reports are made of these, and this module needs no torch. A part of an explanation has a title, a schema and, where it
+needs them, arrays in an .npz file of its name. A part that does not fit its schema is left out of a report, which then
+shows the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RENAMED_PARTS = {"through": "shared_axes", "wrong": "mistakes"}  # version 1 of 
 
 
 class PartSchema(BaseModel):
-    """A part has values. Its arrays must agree with them."""
+    """A schema says which values a part has, and what its arrays must agree with."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -28,12 +28,12 @@ class PartSchema(BaseModel):
         return {}
 
     def prefixes(self) -> list[str]:
-        """Return what stands before the names of the arrays. There is one set of arrays for each prefix."""
+        """Return the prefixes of the names of the arrays. There is one set of arrays for each prefix."""
         return [""]
 
 
 class AxisSensitivity(PartSchema):
-    """How much a classifier reacts to each axis, and how strongly the axis tracks the label (v)."""
+    """The sensitivity is how much a classifier reacts to each axis. `v` is how strongly the axis tracks the label."""
 
     axes: list[int]
     values: list[FiniteFloat]
@@ -47,7 +47,7 @@ class AxisSensitivity(PartSchema):
 
 
 class SharedAxes(AxisSensitivity):
-    """The same along the axes of one VAE, whose run is named."""
+    """Shared axes are those of one VAE, whose run is named. The sensitivity is measured along them."""
 
     run: str
     n: int
@@ -58,7 +58,7 @@ class TraversalStart(PartSchema):
 
 
 class Traversals(PartSchema):
-    """Which axes were moved, from which latents, to which values."""
+    """Traversals say which axes were moved, from which latents, to which values."""
 
     axes: Annotated[list[int], Field(min_length=1)]
     values: list[list[FiniteFloat]]
@@ -75,7 +75,7 @@ class Traversals(PartSchema):
 
 
 class GradCAM(PartSchema):
-    """The mean share of a map's mass in a box."""
+    """Grad-CAM says which share of a map's mass lies in a box, on average."""
 
     split: str
     n: int
@@ -84,7 +84,7 @@ class GradCAM(PartSchema):
 
 
 class Mistakes(PartSchema):
-    """Of which splits misclassified images are kept."""
+    """Mistakes say of which splits misclassified images are kept."""
 
     splits: list[str]
 
@@ -94,7 +94,7 @@ class Mistakes(PartSchema):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an explanation, as a reader of run folders must know it.
+    """A part is one section of an explanation, as a reader of run folders must know it.
 
     `arrays` names the dimensions of each array. Dimensions of the same name have the same size.
     """

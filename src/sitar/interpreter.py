@@ -1,7 +1,7 @@
 """Start this Python again, so that it imports nothing from the working folder.
 
-`python -m` puts the working folder first on the path of modules: a `gzip.py` that lies beside somebody's images would
-be executed. `-P` leaves that folder out, and an empty or relative entry of PYTHONPATH must not bring it back.
+`python -m` puts the working folder first on the path of modules, so a `gzip.py` that lies beside somebody's images
+would be executed. `-P` leaves that folder out, and an empty or relative entry of PYTHONPATH must not bring it back.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module in a new process of this Python. Start it with `module_environment`."""
+    """Return the command that runs a module in a new process of this Python. Start it with `module_environment`."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def module_environment() -> dict[str, str]:
-    """The environment of such a process. It finds this very package, however it was imported here."""
+    """Return the environment of such a process. The process imports this very package, however it was imported here."""
     here = os.path.abspath(os.curdir)
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [entry for entry in entries if os.path.isabs(entry) or os.path.abspath(entry) != here]

@@ -1,4 +1,4 @@
-"""What comes from outside: entry points of installed packages, and a Python file of a user's own."""
+"""Methods and datasets come from outside: from installed packages, or from a Python file of a user's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sitar.errors import ConfigError
 
 @dataclass(frozen=True)
 class Plugin:
-    """An entry point of an installed package. Nothing of the package is imported before `load`."""
+    """A plug-in is an entry point of an installed package. Nothing of the package is imported before `load`."""
 
     entry: metadata.EntryPoint
     package: str
@@ -30,7 +30,7 @@ class Plugin:
         return f"{self.entry.value} of the package {self.package!r} ({self.version})"
 
     def load(self) -> Any:
-        """Import what the entry point names. The error of a package that fails names it, in one line."""
+        """Import what the entry point names. If the package fails, the error names it in one line."""
         try:
             return self.entry.load()
         except (Exception, SystemExit) as error:  # whatever a package may raise when it is imported
@@ -43,14 +43,14 @@ def find_plugins(group: str) -> list[Plugin]:
     """Find the entry points of a group, ordered by name and package."""
     plugins = []
     for entry in metadata.entry_points(group=group):
-        about = entry.dist
-        plugins.append(Plugin(entry, "?", "?") if about is None else Plugin(entry, about.name, about.version))
+        package = entry.dist
+        plugins.append(Plugin(entry, "?", "?") if package is None else Plugin(entry, package.name, package.version))
     return sorted(plugins, key=lambda plugin: (plugin.name, plugin.package))
 
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """A file as the user named it, and a digest of what it held when it was imported."""
+    """An imported file has the name that the user gave, and a digest of its content when it was imported."""
 
     given: str
     digest: str
@@ -96,7 +96,7 @@ def imported_files() -> list[str]:
 
 
 def imported_file(module: str) -> ImportedFile | None:
-    """Return the file that was imported as this module; None for any other module."""
+    """Return the file that was imported as this module. Return None for any other module."""
     return _files.get(module)
 
 

@@ -1,4 +1,4 @@
-"""Slow work shows how far it is: by a bar on a terminal, by a line now and then elsewhere. Quick work shows nothing."""
+"""Show how far slow work is: by a bar on a terminal, and elsewhere by a line now and then. Quick work shows nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unwatched(name: str, total: int) -> Callable[[int], None]:
 
 
 class ShownProgress:
-    """Shows on standard error how far slow work is. `enabled=False` shows nothing."""
+    """This progress is shown on standard error, for slow work only. With `enabled=False` nothing is shown."""
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
@@ -41,7 +41,7 @@ class ShownProgress:
             self.bar.stop()
 
     def watch(self, name: str, total: int) -> Callable[[int], None]:
-        """Begin to show work, such as `"CelebA: images decoded"`, of which there is `total` to do."""
+        """Begin to show work, such as `"CelebA: images decoded"`. `total` is how much there is to do."""
         began = time.monotonic()
         show = self._in_a_bar(name, total) if self.console.is_terminal else _in_lines(name, total, began)
 

@@ -1,4 +1,4 @@
-"""Names to classes, ours and those that others add, with a hint for names that do not exist."""
+"""A registry finds classes by name, ours and those that others add. For a name that does not exist it gives a hint."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ T = TypeVar("T", bound=type)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Ask about a misspelt name, with a leading space. The string is empty when nothing is close."""
+    """Ask whether a similar name is meant, with a leading space. The string is empty if no name is similar."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], do: str = "") -> ConfigError:
-    """Return the error for a name that is not one of `known`; `do` says what to do about it."""
+    """Return the error for a name that is not one of `known`. `do` says what to do about it."""
     names = sorted(known)
     message = f"Unknown {kind} {name!r}.{did_you_mean(name, names)} Known: {', '.join(names)}."
     return ConfigError(f"{message} {do}".rstrip())
 
 
 class Registry:
-    """Classes by name.
+    """A registry holds classes by name.
 
     `home` is the package of this library whose import registers our own classes. `group` is the group of entry points
-    through which other packages add theirs: the entry point's name is the class's name, and its value
+    through which other packages add theirs. The name of an entry point is the name of its class. Its value
     `package.module:Class` is imported when this name is first looked up.
     """
 
@@ -44,13 +44,13 @@ class Registry:
         self.home = home
         self.group = group
         self._classes: dict[str, type] = {}
-        self._plugins: dict[str, Plugin] | None = None  # None: nobody has looked yet
+        self._plugins: dict[str, Plugin] | None = None  # None: the entry points are not read yet
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that enters a class under `name`. A name that is taken is refused."""
 
         def enter(cls: T) -> T:
-            plugins = {} if self._is_ours(cls) else self._find()  # who was there first must be known first
+            plugins = {} if self._is_ours(cls) else self._find()  # plug-ins of this name must be known first
             if name in plugins and not _same_package(plugins[name], cls):
                 raise ValueError(self._twice(name, str(plugins[name]), cls))
             if self._classes.get(name, cls) is not cls:
@@ -66,7 +66,7 @@ class Registry:
         return sorted({*self._classes, *plugins})
 
     def get(self, name: str) -> Any:
-        """Return the class of this name. A plug-in is imported now, and one that fails is named in the error."""
+        """Return the class of this name. A plug-in is imported now. If it fails, the error names it."""
         plugins = self._find()
         if name not in self._classes and name in plugins:
             self._classes[name] = self._load(plugins[name])
@@ -75,7 +75,7 @@ class Registry:
         return self._classes[name]
 
     def available(self) -> dict[str, Any]:
-        """Return every class by name. A plug-in that cannot be imported is named in a warning and left out."""
+        """Return every class by name. A plug-in that cannot be imported is left out, and a warning names it."""
         classes = {}
         for name in self.names():
             try:
@@ -85,7 +85,7 @@ class Registry:
         return classes
 
     def added_by(self, name: str) -> str | None:
-        """Say which package or file brings a class, with its version or digest; None for our own."""
+        """Say which package or file brings a class, with its version or digest. Return None for our own classes."""
         cls = self.get(name)
         if self._is_ours(cls):
             return None
@@ -94,7 +94,7 @@ class Registry:
 
     @contextmanager
     def holding(self, classes: dict[str, type]) -> Iterator[None]:
-        """Enter classes for the time of a `with` block only, as tests do with toys."""
+        """Register classes during a `with` block only, as tests do with toys."""
         self._find()
         hidden = {name: self._classes[name] for name in classes if name in self._classes}
         self._classes.update(classes)
@@ -106,7 +106,7 @@ class Registry:
             self._classes.update(hidden)
 
     def _find(self) -> dict[str, Plugin]:
-        """Have our own classes registered and the entry points read. A taken name is refused in a warning."""
+        """Register our own classes and read the entry points. A warning names those whose name is taken."""
         importlib.import_module(self.home)
         if self._plugins is None:
             self._plugins = {}
@@ -145,7 +145,7 @@ def _owner(cls: type) -> str:
 
 
 def _same_package(plugin: Plugin, cls: type) -> bool:
-    """Say whether a class is of the package of an entry point: it may register itself as well."""
+    """Say whether a class belongs to the package of an entry point. It may register itself as well."""
     return plugin.entry.module.partition(".")[0] == cls.__module__.partition(".")[0]
 
 
@@ -156,6 +156,7 @@ DATASETS = Registry("dataset", home="sitar.data", group="sitar.datasets")
 def metrics() -> Mapping[str, Any]:
     """Return the metrics by name, in the order of result.json.
 
-    They live on an upper floor. Like the classes of a registry they are reached by name, when they are first needed.
+    They are defined in a package that imports this one. They are therefore imported by name, when they are first
+    needed.
     """
     return importlib.import_module("sitar.evaluation.metrics").METRICS

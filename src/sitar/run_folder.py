@@ -1,4 +1,4 @@
-"""The run folder: this module reads and writes every file in it, and no other module opens one.
+"""This module reads and writes every file of a run folder, and no other module opens one.
 
 config.yaml       every setting
 metrics.jsonl     one line for each epoch: phase, epoch, the terms of the loss, accuracies
@@ -54,14 +54,14 @@ Arrays = dict[str, "NDArray[Any]"]
 
 
 class GroupResult(TypedDict):
-    """The size and the accuracy of a group. An empty group has no accuracy."""
+    """This is the size and the accuracy of a group. An empty group has no accuracy."""
 
     n: int
     accuracy: float | None
 
 
 class SplitResult(TypedDict):
-    """The metrics of a split: fractions, None where a figure does not exist. Further metrics may follow."""
+    """These are the metrics of a split: fractions, or None where one does not exist. More of them may follow."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[reportGeneralTypeIssues]
 
@@ -73,7 +73,7 @@ class SplitResult(TypedDict):
 
 
 class Result(TypedDict):
-    """result.json. Runs of early releases lack what is not required."""
+    """This is result.json. Runs of early releases lack what is not required."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[reportGeneralTypeIssues]
 
@@ -96,7 +96,7 @@ _RESULT = TypeAdapter(Result)
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of a run: where they lie, how they are written, and how each is read back."""
+    """A run folder says where the files of a run lie, writes them, and reads each of them back."""
 
     path: Path
 
@@ -149,7 +149,7 @@ class RunFolder:
         return self.artifacts / "audit" / "audit.json"
 
     def part_file(self, name: str) -> Path:
-        """The arrays of a part of explain.json."""
+        """Return the file with the arrays of a part of explain.json."""
         return self.artifacts / f"{name}.npz"
 
     @property
@@ -169,7 +169,8 @@ class RunFolder:
     def refuse_used(self) -> None:
         """Refuse a folder that already holds something.
 
-        What a kill while the folder was made leaves behind does not count: a lock, or a part of a configuration.
+        A process that was killed while it made the folder leaves a lock or a part of a configuration. These do not
+        count.
         """
         ours = (f".{self.config_file.name}.", LOCK)
         try:
@@ -222,12 +223,12 @@ class RunFolder:
             file.write(json.dumps(line) + "\n")
 
     def sync_metrics(self) -> None:
-        """Have the lines on the disk before a checkpoint that counts on them."""
+        """Bring the lines to the disk before a checkpoint that relies on them is written."""
         with self.metrics_file.open("a", encoding="utf-8") as file:
             os.fsync(file.fileno())
 
     def keep_metrics(self, count: int) -> None:
-        """Drop what was logged after the checkpoint that a resumed run starts from."""
+        """Drop the lines that were logged after the checkpoint from which a run is resumed."""
         lines = self.metrics_file.read_bytes().splitlines(keepends=True) if self.metrics_file.exists() else []
         if len(lines) < count:
             raise RunError(
@@ -240,7 +241,7 @@ class RunFolder:
         self._write_checkpoint(self.model_file, weights)
 
     def write_encoder(self, weights: bytes) -> None:
-        """Keep the weights of a frozen encoder, so that the run needs no others."""
+        """Write the weights of a frozen encoder, so that the run needs no other copy of them."""
         self._write_checkpoint(self.encoder_file, weights)
 
     def write_state(self, state: bytes) -> None:
@@ -252,14 +253,14 @@ class RunFolder:
         write_atomic(file, content)
 
     def finish(self, result: Mapping[str, Any], predictions: Mapping[str, NDArray[Any]] | None = None) -> None:
-        """Write what a finished run leaves, and mark it as done."""
+        """Write what a finished run leaves, and mark the run as done."""
         if predictions is not None:
             write_atomic(self.predictions_file, to_npz(predictions))
         write_atomic(self.result_file, to_json(result))
         write_atomic(self.path / "done", b"")
         self.state_file.unlink(missing_ok=True)
         with suppress(OSError):  # Windows keeps a file that is open
-            (self.path / LOCK).unlink(missing_ok=True)  # whoever locks it anew finds the run done
+            (self.path / LOCK).unlink(missing_ok=True)  # a process that locks it again sees that the run is done
 
     # What a run has left
 
@@ -277,7 +278,7 @@ class RunFolder:
         return config
 
     def environment(self) -> dict[str, Any] | None:
-        """Return environment.json, or None where there is none yet."""
+        """Return environment.json, or None if there is none yet."""
         if not self.environment_file.exists():
             return None
         try:
@@ -303,11 +304,11 @@ class RunFolder:
         return self._bytes(self.model_file)
 
     def encoder(self) -> bytes | None:
-        """Return the weights of the frozen encoder, or None where the run has not kept any."""
+        """Return the weights of the frozen encoder, or None if the run has not kept any."""
         return self._bytes(self.encoder_file) if self.encoder_file.exists() else None
 
     def state(self) -> bytes | None:
-        """Return the last checkpoint of an unfinished run, or None where it was stopped before the first."""
+        """Return the last checkpoint of an unfinished run, or None if it was stopped before the first."""
         return self._bytes(self.state_file) if self.state_file.exists() else None
 
     def _bytes(self, file: Path) -> bytes:
@@ -349,10 +350,13 @@ class RunFolder:
         except ValueError as error:
             raise RunError(f"{error}.") from error
 
-    # What was found out about a finished run
+    # What commands find out about a finished run
 
     def write_explanation(self, explanation: Mapping[str, Any], arrays: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write explain.json and the arrays of its parts. While explain.json is there, it speaks of these arrays."""
+        """Write explain.json and the arrays of its parts.
+
+        Whenever explain.json is there, it belongs to the arrays that are there.
+        """
         self.artifacts.mkdir(exist_ok=True)
         self.explain_file.unlink(missing_ok=True)
         for name in array_parts():
@@ -365,7 +369,7 @@ class RunFolder:
         write_atomic(self.explain_file, to_json(explanation))
 
     def explanation(self) -> dict[str, Any]:
-        """Return explain.json, in the names of today."""
+        """Return explain.json. Old names of its parts are replaced by today's."""
         content = self._findings(self.explain_file, (1, EXPLAIN_VERSION), explain_command(self))
         return upgrade_explanation(content)
 
@@ -386,7 +390,7 @@ class RunFolder:
         return self._arrays(file if file.exists() else self.part_file(old))
 
     def write_theory(self, theory: Mapping[str, Any], figure: bytes) -> Path:
-        """Write theory.json and its figure, a PNG file, whose path is returned."""
+        """Write theory.json and its figure, a PNG file. Return the path of the figure."""
         self.artifacts.mkdir(exist_ok=True)
         write_atomic(self.theory_file, to_json(theory))
         write_atomic(self.theory_file.with_suffix(".png"), figure)
@@ -429,7 +433,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, read from its folder once.
+    """A `Run` is a finished run, read from its folder once.
 
     Settings and result are read at once, and a run without them is refused. The rest is read when it is asked for. What
     is optional and damaged counts as missing: `environment` is then empty, `explanation` and `audit` are None.
@@ -473,11 +477,11 @@ class Run:
             return None
 
     def part(self, name: str) -> dict[str, Any] | None:
-        """Return a part of the explanation, or None where there is none."""
+        """Return a part of the explanation, or None if there is none."""
         return (self.explanation or {}).get(name)
 
     def part_arrays(self, name: str) -> Arrays:
-        """Return the arrays of a part of the explanation. They are empty where there are none that fit the part."""
+        """Return the arrays of a part of the explanation. The result is empty if there are none, or they do not fit."""
         if name not in self._part_arrays:
             values, arrays = self.part(name), {}
             if values is not None and PARTS[name].has_arrays:
@@ -543,7 +547,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings by their full name, without those that only say where files lie.
 
-    Data that has moved is the same data: its checksum tells. Of a file of weights the name counts, not its folder.
+    Data that has moved is the same data: its checksum tells. For a file of weights, the name counts and the folder does
+    not.
     """
     settings = flat(config)
     kept = {key: value for key, value in settings.items() if key not in PLACES}
@@ -553,7 +558,7 @@ def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Return `key: mine here, theirs there` for every setting in which two runs differ, but for where files lie."""
+    """Return `key: mine here, theirs there` for every setting in which two runs differ, except for where files lie."""
     a, b = without_places(mine), without_places(theirs)
     return [
         f"{key}: {a.get(key)!r} asked for, {b.get(key)!r} in the folder"

@@ -17,6 +17,6 @@ and `val` only where there is no test."""
 
 
 def deciding_split(names: Iterable[str]) -> str | None:
-    """Return the split, of these names, that a model is judged by; None: none of them is known."""
+    """Return the split, of these names, that a model is judged by. Return None if no name is known."""
     present = set(names)
     return next((split for split in DECIDING_SPLITS if split in present), None)

@@ -1,1 +1,1 @@
-"""The command line: one file a command, torch imported only by those that need it."""
+"""The command line has one file for each command. Only commands that need torch import it."""

@@ -19,14 +19,14 @@ def command(
     ],
     root: Annotated[str | None, typer.Option(help="Folder with the images of a table, or of a preset.")] = None,
     set_: Set = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the VAE.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the VAE.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder of the VAE; default runs/PRESET/seedN.")] = None,
     import_: Import = None,
     device: Device = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What does this data tempt a model with? Latent axes that give the label away, without group labels."""
+    """Find latent axes that give the label away, and so tempt a model with a shortcut. Group labels are not needed."""
     from sitar.analysis.audit.audit import audit_run, train_and_audit
     from sitar.analysis.audit.target import find_target
     from sitar.errors import ConfigError

@@ -21,7 +21,7 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare runs in one table, mean and deviation over seeds."""
+    """Compare runs in one table, with the mean and the deviation over seeds."""
     names = metric or list(HEADLINE)
     for name in names:
         if name not in metrics():

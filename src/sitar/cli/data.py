@@ -1,4 +1,4 @@
-"""`sitar data`: which data sets there are, whether their files are in place, and their images, decoded once."""
+"""`sitar data` lists the datasets, checks that their files are in place, and decodes their images once."""
 
 from __future__ import annotations
 
@@ -26,22 +26,26 @@ Root = Annotated[str | None, typer.Option(help="The folder with its files.")]
 
 @app.command("list")
 def list_(import_: Import = None, as_json: Json = False) -> None:
-    """List the datasets: what lies in the folder of each, its licence, and whom to cite."""
-    about = {name: _about(dataset) for name, dataset in DATASETS.available().items()}
+    """List the datasets: the files that each one needs, its licence, and what to cite."""
+    descriptions = {name: _describe(dataset) for name, dataset in DATASETS.available().items()}
     if as_json:
-        print_json(about)
+        print_json(descriptions)
         return
     rows = [
         [name, each["files"], each["licence"], f"{each['citation']}\n{each['homepage']}".strip()]
-        for name, each in about.items()
+        for name, each in descriptions.items()
     ]
-    note = "`sitar data prepare` downloads " + ", ".join(name for name, each in about.items() if each["downloads"])
-    print_table(Table("Datasets", ["dataset", "files", "licence", "citation"], rows, f"{note}."))
+    downloads = [name for name, each in descriptions.items() if each["downloads"]]
+    note = f"`sitar data prepare` downloads {', '.join(downloads)}."
+    print_table(Table("Datasets", ["dataset", "files", "licence", "citation"], rows, note))
 
 
 @app.command()
 def check(name: Name, root: Root = None, set_: Set = None, import_: Import = None, as_json: Json = False) -> None:
-    """Count the groups of every split, from the metadata alone, beside published ones. Exits with 1 if they differ."""
+    """Count the samples of each group in every split, and compare the counts with published ones.
+
+    No image is opened. The exit status is 1 if the counts differ.
+    """
     from sitar.data.published_counts import TOTAL, compare_counts
 
     dataset, config = _dataset(name, root, set_)
@@ -76,8 +80,10 @@ def prepare(
     import_: Import = None,
     as_json: Json = False,
 ) -> None:
-    """Decode and resize every image once; runs then read the cache. Files that are missing are downloaded first, where
-    a host gives them. What was stopped continues."""
+    """Decode and resize every image once, into a cache that runs then read.
+
+    Missing files are downloaded first, if a host offers them. If you stop the command, start it again: it continues.
+    """
     dataset, config = _dataset(name, root, [*(set_ or []), *([] if on_bad is None else [f"on_bad={on_bad}"])])
     with ShownProgress() as shown:
         prepared = dataset.prepare(config, shown.watch)
@@ -93,7 +99,7 @@ def prepare(
     typer.echo(f"{ready:,} images ready, {left_out:,} left out.")
 
 
-def _about(dataset: type[Dataset]) -> dict[str, Any]:
+def _describe(dataset: type[Dataset]) -> dict[str, Any]:
     return {
         "files": dataset.layout if dataset.setting is None else f"data.{dataset.setting}: {dataset.layout}",
         "licence": dataset.licence,
@@ -104,7 +110,7 @@ def _about(dataset: type[Dataset]) -> dict[str, Any]:
 
 
 def _dataset(name: str, root: str | None, set_: list[str] | None) -> tuple[type[Dataset], Any]:
-    """Return a data set and its settings. `--set` takes the keys of the data section."""
+    """Return a dataset and its settings. `--set` takes the keys of the data section."""
     raw = {"name": name} | ({} if root is None else {"root": root})
     raw = apply_overrides({"data": raw}, [f"data.{setting.removeprefix('data.')}" for setting in set_ or []])
     return DATASETS.get(name), section_config("data", raw["data"])

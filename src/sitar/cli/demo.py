@@ -26,12 +26,15 @@ LOOK_SECONDS, LINE_SECONDS = 0.5, 15.0
 
 def command(
     set_: Set = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the three runs.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the runs, the figure and the report.")] = Path("runs/demo"),
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """ERM, the control and SITAR on digits whose colour gives the label away, in a few minutes on a laptop."""
+    """Train ERM, the control and SITAR on digits whose colour gives the label away.
+
+    This takes a few minutes on a laptop.
+    """
     from sitar.analysis.explain.explain import explain_runs
     from sitar.reporting.comparison import group_runs, read_runs
     from sitar.reporting.figures.demo import demo_figure
@@ -68,7 +71,10 @@ def command(
 
 
 def _train_all(folders: dict[str, RunFolder], configs: dict[str, RunConfig], options: list[str]) -> None:
-    """Train what is not finished, two at a time on one thread each: faster here than one on two threads."""
+    """Train the runs that are not finished, two at a time with one thread each.
+
+    This is faster here than one run at a time with two threads.
+    """
     from sitar.training.run import train_config
 
     epochs = {label: config.train.epochs for label, config in configs.items()}
@@ -88,7 +94,7 @@ def _train_all(folders: dict[str, RunFolder], configs: dict[str, RunConfig], opt
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         running.append(process)
-        _, message = process.communicate()  # which closes the pipe
+        _, message = process.communicate()  # this also closes the pipe
         return process.returncode, message
 
     longest_first = list(reversed(folders))
@@ -109,19 +115,19 @@ def _train_all(folders: dict[str, RunFolder], configs: dict[str, RunConfig], opt
 
 
 def _watch(folders: dict[str, RunFolder], epochs: dict[str, int], finished: Callable[[], bool]) -> None:
-    """Show how far each run is, from its folder, until all are finished."""
+    """Show how far each run is until all are finished. The run folders tell."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         tasks = {label: bars.add_task(label, total=epochs[label]) for label in folders}
-        said = time.monotonic()
+        last_line = time.monotonic()
         while not finished():
             time.sleep(LOOK_SECONDS)
             done = {label: len(folder.metrics()) for label, folder in folders.items()}
             for label, task in tasks.items():
                 bars.update(task, completed=done[label])
-            if not console.is_terminal and time.monotonic() - said > LINE_SECONDS:
-                said = time.monotonic()
+            if not console.is_terminal and time.monotonic() - last_line > LINE_SECONDS:
+                last_line = time.monotonic()
                 line = ", ".join(f"{label} {done[label]}/{epochs[label]}" for label in folders)
                 print(f"epochs: {line}", file=sys.stderr, flush=True)

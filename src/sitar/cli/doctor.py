@@ -12,7 +12,7 @@ from sitar.reporting.tables.table import Table
 
 
 def command(as_json: Json = False) -> None:
-    """Check this installation: versions, devices, data. Exits with 1 when something does not work."""
+    """Check this installation: versions, devices and data. The exit status is 1 if something does not work."""
     checks = _checks()
     if as_json:
         print_json(checks)
@@ -30,8 +30,8 @@ def _checks() -> list[dict[str, Any]]:
     from sitar.devices import device_name
     from sitar.training.environment import EXTRAS, versions
 
-    def check(what: str, found: Any, ok: bool = True) -> dict[str, Any]:
-        return {"what": what, "ok": ok, "found": str(found)}
+    def check(what: str, value: Any, ok: bool = True) -> dict[str, Any]:
+        return {"what": what, "ok": ok, "found": str(value)}
 
     checks = [check("python", sys.version.split()[0])]
     checks += [check(name, version or "not found", version is not None) for name, version in versions().items()]

@@ -15,7 +15,7 @@ def command(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Evaluate a finished run's model anew on every split; the run folder is not changed."""
+    """Evaluate the model of a finished run again, on every split. The run folder is not changed."""
     from sitar.evaluation.trained_model import load
     from sitar.reporting.tables.splits import details_table, groups_table, splits_table
     from sitar.reporting.tables.table import marked

@@ -33,7 +33,7 @@ def command(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """What does a model use, where does it look, what does it get wrong? Left in the run folders for reports."""
+    """Explain what models use, where they look and what they get wrong. The findings stay in the run folders."""
     from sitar.analysis.explain.explain import explain_runs
     from sitar.reporting.tables.explain import explain_table, shared_axes_tables
 

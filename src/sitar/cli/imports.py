@@ -1,4 +1,4 @@
-"""`--import FILE.py`: methods and datasets from a file of a user's own."""
+"""`--import FILE.py` adds the methods and datasets of a file of your own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def import_files(files: list[Path] | None) -> list[Path] | None:
-    """Import the files that a user names, and say when one of them adds nothing."""
+    """Import the files that a user names. Warn if one of them adds nothing."""
     for file in files or ():
         if str(file) in imported_files():
             continue

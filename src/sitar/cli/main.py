@@ -1,4 +1,4 @@
-"""The `sitar` command. Every error a user can cause is one message and exit status 2."""
+"""This is the `sitar` command. Every error that a user can cause is one message and exit status 2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 COMMANDS = ("train", "evaluate", "compare", "explain", "report", "audit", "theory", "presets", "doctor", "demo")
-for name in COMMANDS:  # one file each
+for name in COMMANDS:  # each command has its own file
     app.command(name)(importlib.import_module(f"sitar.cli.{name}").command)
 app.add_typer(data.app, name="data")
 
@@ -41,7 +41,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     logging.getLogger("sitar").setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # files may have names that are no text
+        sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file may be no valid text
     try:
         app()
     except SitarError as error:

@@ -1,4 +1,4 @@
-"""Printing: tables for people, JSON for programs."""
+"""Print tables for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.table import Table as RichTable
 
 from sitar.reporting.tables.table import Table
 
-LABEL_WIDTH = 30  # of the first column, before it is folded
-PLAIN_WIDTH = 160  # where standard output is not a terminal
+LABEL_WIDTH = 30  # of the first column; a wider one is folded
+PLAIN_WIDTH = 160  # width of tables if standard output is not a terminal
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Set = Annotated[

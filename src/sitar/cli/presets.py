@@ -16,13 +16,13 @@ def command(
     import_: Import = None,
     as_json: Json = False,
 ) -> None:
-    """List the presets, or show one with the source of each value."""
+    """List the presets, or show one of them with the source of each value."""
     if show is not None:
         print_json(load_config(show).to_dict()) if as_json else typer.echo(show_preset(show))
         return
-    about = {name: preset_about(name) for name in preset_names()}
+    descriptions = {name: preset_about(name) for name in preset_names()}
     if as_json:
-        print_json(about)
+        print_json(descriptions)
         return
     note = "sitar train PRESET trains one, sitar presets --show PRESET shows its settings."
-    print_table(Table("Presets", ["preset", "what it is"], [[name, text] for name, text in about.items()], note))
+    print_table(Table("Presets", ["preset", "what it is"], [[name, text] for name, text in descriptions.items()], note))

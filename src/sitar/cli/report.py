@@ -11,11 +11,11 @@ from sitar.cli.output import Json, print_json
 
 def command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; those that cannot be used are named in the report.")],
-    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "",
     as_json: Json = False,
 ) -> None:
-    """One HTML file about some runs, to look at and to send on: it opens without a network."""
+    """Write a report of runs as one HTML file. It opens without a network, so you can send it to others."""
     from sitar.reporting.html.report import write_report
 
     started = time.perf_counter()

@@ -15,12 +15,12 @@ def command(
     noise: Annotated[
         str | None, typer.Option(help="A kind of noise of mean 0; default: the noise the run was trained with.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=1000, help="Samples of val.")] = 128,
+    samples: Annotated[int, typer.Option(min=1, max=1000, help="Number of samples of val.")] = 128,
     import_: Import = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Hold Theorem 1 against a trained classifier: what it predicts, what is exact, and how the difference falls."""
+    """Compare what Theorem 1 predicts with the exact objective of a trained classifier, as the noise becomes weaker."""
     from sitar.analysis.theory import examine_theory
     from sitar.reporting.figures.style import to_png
     from sitar.reporting.figures.theory import theory_figure

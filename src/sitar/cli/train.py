@@ -14,7 +14,7 @@ from sitar.cli.output import Device, Json, Set, print_json, print_table
 def command(
     preset: Annotated[str, typer.Argument(help="A preset (see `sitar presets`) or a .yaml file of your own.")],
     set_: Set = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of initialisation, order and noise.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of initialisation, sample order and noise.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/PRESET/seedN.")] = None,
     import_: Import = None,
     device: Device = "auto",
@@ -22,7 +22,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train, evaluate and leave a run folder."""
+    """Train the model that a preset describes, evaluate it, and write a run folder."""
     from sitar.reporting.tables.splits import splits_table
     from sitar.reporting.tables.table import marked
     from sitar.training.run import train

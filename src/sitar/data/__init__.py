@@ -1,4 +1,4 @@
-"""Data sets. Each owns its splits, its groups, its licence and its checksum."""
+"""A data set owns its splits, its groups, its licence and its checksum."""
 
 from sitar.config import NamedConfig
 from sitar.data.base import Dataset

@@ -1,4 +1,4 @@
-"""What users say of their samples, in words, becomes a sample table: classes, splits and groups."""
+"""Users say in words what their samples are. The words become a sample table: classes, splits and groups."""
 
 from __future__ import annotations
 

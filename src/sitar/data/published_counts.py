@@ -20,7 +20,7 @@ class CountComparison:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether every published count is ours and no split of ours is missing there; None: nothing is published."""
+        """Return whether our counts are the published ones, with no split missing. None: nothing is published."""
         if self.published is None:
             return None
         known = {part for name in self.published for part in (name, *name.split(AND))}

@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """Holds one step's samples: inputs as floats, labels, and each sample's place in the training split. No group."""
+    """Holds one step's samples: inputs as floats, labels, and each sample's place in the training split.
+
+    It has no groups.
+    """
 
     x: Tensor
     y: Tensor
@@ -30,7 +33,7 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class TrainSplit:
-    """Holds the training samples, images as uint8 (n, channel, height, width). No group."""
+    """Holds the training samples, images as uint8 (n, channel, height, width). It has no groups."""
 
     x: Tensor
     y: Tensor

@@ -1,1 +1,1 @@
-"""Predictions, group metrics and named selection criteria."""
+"""Predict whole splits, compute metrics, and choose epochs."""

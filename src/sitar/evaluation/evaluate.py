@@ -1,4 +1,4 @@
-"""A method evaluated on every split of its data."""
+"""Evaluate a method on every split of its data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sitar.progress import Watch, unwatched
 def evaluate_method(
     method: Method, data: Data, device: torch.device, watch: Watch = unwatched
 ) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
-    """Metrics of every split by name, and the predictions of the evaluation splits as flat arrays."""
+    """Return the metrics of every split by name, and the predictions of the evaluation splits as flat arrays."""
     method.eval()
     metrics: dict[str, dict[str, Any]] = {}
     predictions: dict[str, np.ndarray] = {}

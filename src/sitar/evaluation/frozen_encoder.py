@@ -1,4 +1,4 @@
-"""Features of a frozen encoder: computed once for a split, kept in the cache, and then data like any other."""
+"""A frozen encoder turns images into features once, keeps them in the cache, and they are then data like any other."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BATCH = 128
 
 
 class FrozenEncoder:
-    """A pretrained encoder that is never trained: images as a split stores them to features."""
+    """A frozen encoder is pretrained and stays as it is. It turns images, as a split stores them, into features."""
 
     def __init__(self, model: ModelConfig, shape: Sequence[int], device: torch.device, folder: RunFolder) -> None:
-        """Take the weights that a run has kept, or else those that the settings name."""
+        """Take the weights that a run has kept. If it has kept none, take those that the settings name."""
         assert model.encoder is not None
         self.device = device
         kept = folder.encoder()
@@ -44,12 +44,15 @@ class FrozenEncoder:
         return in_batches(self.network, x, self.device, BATCH, watch).cpu()
 
     def task(self, task: Task) -> Task:
-        """`task` as a method on the features sees it; their moments are those of no data yet."""
+        """Return `task` as a method that reads the features sees it.
+
+        No feature is computed yet, so mean 0 and deviation 1 stand in for their true values.
+        """
         features = self.network.out_features
         return replace(task, shape=(features,), features=(torch.zeros(features), torch.ones(features)))
 
     def data(self, data: Data, watch: Watch = unwatched) -> Data:
-        """`data` with features in the place of images."""
+        """Return `data` with features in the place of images."""
         evaluation = {
             name: replace(split, x=self.cached(split.x, watch(name, len(split))))
             for name, split in data.evaluation.items()
@@ -58,7 +61,7 @@ class FrozenEncoder:
         return replace(data, train=train, evaluation=evaluation)
 
     def cached(self, x: Tensor, watch: Callable[[int], None]) -> Tensor:
-        """Features of a split, from the cache or into it."""
+        """Return the features of a split. They are read from the cache, or computed and written to it."""
         key = self.key.copy()
         key.update(f"{tuple(x.shape)} {x.dtype}".encode())
         for chunk in x.split(BATCH):
@@ -66,7 +69,7 @@ class FrozenEncoder:
         path = cache_root() / "features" / f"{key.hexdigest()}.npy"
         try:
             return torch.from_numpy(np.load(path, allow_pickle=False))
-        except (OSError, ValueError, EOFError):  # none yet, or a damaged one
+        except (OSError, ValueError, EOFError):  # there is no file yet, or it is damaged
             features = self(x, watch)
         path.parent.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Metrics of one split from logits, labels and groups, as result.json holds them.
+"""Compute the metrics of one split from logits, labels and groups, as result.json holds them.
 
 A metric is a fraction, never percent. It is None where it does not exist: an empty group has no accuracy, and data of
 one class has no AUROC. `METRICS`, at the end, lists all of them. To add one, add its function and its entry here:
@@ -20,7 +20,7 @@ CALIBRATION_BINS = 15
 
 @dataclass(frozen=True)
 class Predictions:
-    """All that a metric may know of a split: logits, labels, and groups where they are known.
+    """Predictions hold all that a metric may know of a split: logits, labels, and groups where they are known.
 
     A group is a (label, attribute) cell, numbered label * num_attribute_values + attribute. `group_share` is each
     group's share of the training split.
@@ -38,12 +38,12 @@ class Predictions:
 
     @property
     def num_attribute_values(self) -> int:
-        """Return how many values the attribute has; 0 where there are no groups."""
+        """Return how many values the attribute has. It is 0 where there are no groups."""
         return len(self.group_names) // self.num_classes
 
     @cached_property
     def attribute(self) -> Int[np.ndarray, " sample"] | None:
-        """The attribute of each sample. It is None where there are no groups."""
+        """Return the attribute of each sample. It is None where there are no groups."""
         return None if self.group is None else self.group - self.y * self.num_attribute_values
 
     @cached_property
@@ -52,18 +52,18 @@ class Predictions:
 
     @cached_property
     def correct(self) -> Bool[np.ndarray, " sample"]:
-        """Whether each sample is classified correctly."""
+        """Return whether each sample is classified correctly."""
         return self.logits.argmax(1) == self.y
 
     @cached_property
     def groups(self) -> list[tuple[int, float | None]]:
-        """The size and the accuracy of each group. The list is empty where there are no groups."""
+        """Return the size and the accuracy of each group. The list is empty where there are no groups."""
         return [] if self.group is None else group_accuracies(self.correct, self.group, len(self.group_names))
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number that says how good predictions are, and what other parts must know of it."""
+    """A metric is one number that says how good predictions are, and what other parts must know of it."""
 
     name: str  # in result.json and on the command line
     title: str  # in a table
@@ -147,14 +147,14 @@ def calibration_error(
 
 
 def auroc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
-    """Return the area under the ROC curve, see `_against_the_rest`."""
-    from sklearn.metrics import roc_auc_score  # takes a second to import: only where it is computed
+    """Return the area under the ROC curve. More than two classes: see `_against_the_rest`."""
+    from sklearn.metrics import roc_auc_score  # imported only here, because the import takes a second
 
     return _against_the_rest(roc_auc_score, probability, y)
 
 
 def auprc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
-    """Return the area under the curve of precision against recall, see `_against_the_rest`."""
+    """Return the area under the precision-recall curve. More than two classes: see `_against_the_rest`."""
     from sklearn.metrics import average_precision_score
 
     return _against_the_rest(average_precision_score, probability, y)
@@ -163,9 +163,9 @@ def auprc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, "
 def _against_the_rest(
     score: Callable[..., Any], probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]
 ) -> float | None:
-    """Return a score of class 1 for two classes, else the mean over classes, each against the rest.
+    """Return the score of class 1 for two classes. For more, return the mean score of each class against the rest.
 
-    It does not exist unless every class occurs.
+    The score does not exist unless every class occurs.
     """
     num_classes = probability.shape[1]
     if len(np.unique(y)) < num_classes:
@@ -176,7 +176,7 @@ def _against_the_rest(
 
 
 def f1(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
-    """Return F1 of class 1 for two classes, else the mean over classes, each against the rest."""
+    """Return F1 of class 1 for two classes. For more, return the mean F1 of each class against the rest."""
     from sklearn.metrics import f1_score
 
     if not len(y):
@@ -196,10 +196,10 @@ def bootstrap_intervals(
 ) -> dict[str, list[float] | None]:
     """Return percentile intervals of average, class-balanced and worst-group accuracy over resamples of the samples.
 
-    Accuracy depends only on how many samples fall into each (class, group, right or wrong) cell, so the cells'
-    counts are drawn from a multinomial: the same distribution as drawing samples with replacement. The draws have a
-    fixed seed. With many small groups the worst of a resample is biased downwards, and the interval lies below the
-    point.
+    Accuracy depends only on how many samples fall into each (class, group, right or wrong) cell. The counts of the
+    cells are therefore drawn from a multinomial, which is the same distribution as drawing samples with replacement.
+    The draws have a fixed seed. With many small groups the worst group of a resample is biased downwards, so that the
+    interval lies below the point estimate.
     """
     if not len(y):
         return {"average": None, "class_balanced": None, "worst_group": None}
@@ -257,4 +257,4 @@ METRICS: dict[str, Metric] = {
         Metric("f1", "F1", "f1", lambda p: f1(p.probability, p.y)),
     )
 }
-"""All metrics by name, in the order of result.json."""
+"""This table holds all metrics by name, in the order of result.json."""

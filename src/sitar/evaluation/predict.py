@@ -1,4 +1,4 @@
-"""Predictions of a whole split."""
+"""Predict a whole split."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def predict_split(
     batch_size: int = 2048,
     watch: Callable[[int], None] = lambda _: None,
 ) -> Predictions:
-    """Predict a split, and keep with the logits what metrics compare them with. See `in_batches` for `watch`."""
+    """Predict a split. Return the logits with the labels and groups that metrics compare them with.
+
+    `watch` is called after each batch, see `in_batches`.
+    """
     return Predictions(
         predict_logits(logits, split.x, device, batch_size, watch),
         split.y.cpu().numpy(),
@@ -39,5 +42,5 @@ def predict_logits(
     batch_size: int = 2048,
     watch: Callable[[int], None] = lambda _: None,
 ) -> Float[np.ndarray, "sample classes"]:
-    """Return float32 logits for inputs as a split stores them, batch by batch on `device`."""
+    """Return float32 logits for inputs as a split stores them. They are computed batch by batch on `device`."""
     return in_batches(lambda chunk: logits(chunk).float(), x, device, batch_size, watch).cpu().numpy()

@@ -1,4 +1,4 @@
-"""Rules that choose an epoch: the last one, or the best by a metric of `val`. A rule reads nothing but `val`."""
+"""Rules choose an epoch: the last one, or the best one by a metric of `val`. A rule reads no other split."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sitar.splits import VAL
 
 
 def check_selection(selection: str, data: Data) -> None:
-    """Refuse a rule that `data` cannot answer, with the reason."""
+    """Refuse a rule that cannot be applied to `data`, and say why."""
     if selection == LAST:
         return
     val = data.evaluation.get(VAL)
@@ -25,7 +25,7 @@ def check_selection(selection: str, data: Data) -> None:
 
 
 def _unfit(metric: Metric, val: EvalSplit) -> str:
-    """Say why an epoch cannot be chosen by a metric of this split. The string is empty where it can."""
+    """Say why an epoch cannot be chosen by a metric of this split. The string is empty if it can."""
     if not metric.needs_groups:
         return ""
     if val.group is None:

@@ -1,4 +1,4 @@
-"""A finished run as a model to predict with."""
+"""Load a finished run as a model that predicts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ from sitar.run_folder import RunFolder
 
 
 def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> TrainedModel:
-    """The model of a finished run folder."""
+    """Load the model of a finished run folder."""
     return TrainedModel(run if isinstance(run, RunFolder) else RunFolder(Path(run)), device)
 
 
 class TrainedModel:
-    """Predicts for inputs as the training data stores them: images as uint8 (n, channel, height, width), features."""
+    """A trained model predicts from inputs as the training data stores them.
+
+    Images are uint8 (n, channel, height, width), or floats in [0, 1]. Features are (n, feature).
+    """
 
     def __init__(
         self, folder: RunFolder, device: str = "auto", *, config: RunConfig | None = None, data: Data | None = None
     ) -> None:
-        """Load the model of a finished run. `config` and `data` are the run's, where the caller has them already."""
-        folder.result()  # refuses a run that is not finished
+        """Load the model of a finished run. `config` and `data` are the run's, if the caller has them already."""
+        folder.result()  # raises if the run is not finished
         self.folder = folder
         self.config: RunConfig = _without_weights(run_config(folder.read_config()) if config is None else config)
         self.device = resolve_device(device)
@@ -53,7 +56,7 @@ class TrainedModel:
         return self.data.classes
 
     def logits(self, x: Tensor | np.ndarray) -> np.ndarray:
-        """Class scores (n, class) in float32."""
+        """Return class scores (n, class) in float32."""
         x = torch.as_tensor(x)
         expected = self.data.task.shape
         if tuple(x.shape[1:]) != expected:
@@ -66,23 +69,26 @@ class TrainedModel:
         return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
 
     def differentiable(self, x: Tensor) -> Tensor:
-        """Class scores of inputs as a batch carries them, through a frozen encoder too, with a gradient by `x`."""
+        """Return class scores of inputs as a batch carries them. They have a gradient by `x`."""
         return self.method.logits(x if self.encoder is None else self.encoder.network(x))
 
     def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:
-        """Class probabilities (n, class)."""
+        """Return class probabilities (n, class)."""
         return softmax(self.logits(x))
 
     def predict(self, x: Tensor | np.ndarray) -> np.ndarray:
-        """The index of the most probable class for each input."""
+        """Return the index of the most probable class for each input."""
         return self.logits(x).argmax(1)
 
     def evaluate(self) -> dict[str, dict[str, Any]]:
-        """Metrics of every split, computed anew."""
+        """Compute the metrics of every split again."""
         data = self.data if self.encoder is None else self.encoder.data(self.data)
         return evaluate_method(self.method, data, self.device)[0]
 
 
 def _without_weights(config: RunConfig) -> RunConfig:
-    """The run holds the trained encoder: where its first weights came from need not be there any more."""
+    """Return the settings without the source of the encoder's first weights.
+
+    The run holds the trained encoder, so this source may be gone.
+    """
     return config.model_copy(update={"model": config.model.model_copy(update={"encoder_weights": "random"})})

@@ -1,1 +1,1 @@
-"""The equations: tensors in, tensors out, no state and no settings."""
+"""Here are the equations. They take tensors and return tensors, and have no state and no settings."""

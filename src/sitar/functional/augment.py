@@ -1,4 +1,4 @@
-"""Random views of a batch of images, drawn and computed on the device that holds them."""
+"""Draw random views of a batch of images, on the device that holds them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ RATIO = 4 / 3  # largest ratio of its sides
 
 
 def crop_and_flip(x: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch channel height width"]:
-    """A random crop of each image, resized to the image, and flipped left to right half of the time.
+    """Crop each image at random, resize the crop to the image, and flip half of them left to right.
 
-    As torchvision's RandomResizedCrop, except that the ratio of the sides is drawn among those that fit into the image
-    where torchvision draws again, and that pixels are interpolated without smoothing: crops are hardly smaller than
-    the image.
+    This is torchvision's RandomResizedCrop with two differences. The ratio of the sides is drawn among those that fit
+    into the image, where torchvision draws again. Pixels are interpolated without smoothing, because crops are hardly
+    smaller than the image.
     """
     area, log_ratio, across, down, side = torch.rand(5, len(x), device=x.device)
     area = SCALE[0] + (SCALE[1] - SCALE[0]) * area

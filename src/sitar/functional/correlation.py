@@ -1,4 +1,4 @@
-"""Which latent axes track the label (Eq. 2)."""
+"""Measure which latent axes track the label (Eq. 2)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def label_correlation(
     num_classes: int,
     weight: Float[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "contrast latent"]:
-    """Signed Pearson correlation of every axis with the label, over the global batch (Eq. 2, without the modulus).
+    """Return the signed Pearson correlation of each axis with the label, over the global batch (Eq. 2, no modulus).
 
-    Two classes give one row, the correlation with y. More give one row a class, each class against the rest, since
-    a class index has no order. A constant axis or a batch of one class gives 0. Carries no gradient.
+    Two classes give one row, the correlation with y. More classes give one row for each class against the rest, because
+    a class index has no order. A constant axis or a batch of one class gives 0. The result carries no gradient.
     """
     mu = mu.detach().float()
     target = one_hot(y, num_classes).to(mu.dtype)
@@ -42,5 +42,5 @@ def label_correlation(
 
 
 def shortcut_score(correlation: Float[Tensor, "contrast latent"]) -> Float[Tensor, " latent"]:
-    """v: the largest absolute correlation of each axis over the contrasts (Eq. 2)."""
+    """Return the score v of each axis: its largest absolute correlation over the contrasts (Eq. 2)."""
     return correlation.abs().amax(0)

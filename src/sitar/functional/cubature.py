@@ -1,4 +1,4 @@
-"""Expectations over noise as weighted sums over points: exact grids for few axes, balanced draws for many."""
+"""Compute expectations over noise as weighted sums over points: exact grids for few axes, balanced draws for many."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ SKEWED = {2.0: 0.2, -0.5: 0.8}  # mean 0, variance 1, third moment 1.5
 
 
 class Rule(NamedTuple):
-    """E[h(e)] is the sum over points of weight * h(point), for independent axes of mean 0 and variance 1."""
+    """A rule replaces E[h(e)] by the sum over points of weight * h(point).
+
+    The axes of e are independent, with mean 0 and variance 1.
+    """
 
     points: Float[Tensor, "point axis"]
     weights: Float[Tensor, " point"]
 
 
 def grid(distribution: UnitNoise, axes: int, nodes: int = 16) -> Rule:
-    """Gauss quadrature on every axis, and all combinations: nodes ** axes points, for two-valued noise 2 ** axes.
+    """Combine Gauss quadrature on all axes: nodes ** axes points, and 2 ** axes for two-valued noise.
 
-    Exact for polynomials of degree 2 * nodes - 1 in each axis; for two-valued noise exact without condition.
+    The rule is exact for polynomials of degree 2 * nodes - 1 in each axis. For two-valued noise it is always exact.
     """
     values, weights = (torch.from_numpy(part) for part in _one_axis(distribution, nodes))
     every = torch.cartesian_prod(*[torch.arange(len(values))] * axes).reshape(-1, axes)
@@ -35,10 +38,10 @@ def grid(distribution: UnitNoise, axes: int, nodes: int = 16) -> Rule:
 
 
 def draws(distribution: UnitNoise, axes: int, count: int = 2048) -> Rule:
-    """Quasi-random draws whose mean is exactly 0 and whose covariance is exactly I; the same at every call.
+    """Return quasi-random draws of mean exactly 0 and covariance exactly I. They are the same at every call.
 
     Symmetric noise comes in pairs e and -e, so that all odd moments vanish. A second-order expansion then holds under
-    the rule as it does under the distribution: what it leaves over is a remainder, not an error of sampling.
+    the rule as it does under the distribution. What is left over is a remainder, and no sampling error.
     """
     if count < 2 * axes:
         raise ValueError(f"{count} draws cannot be balanced on {axes} axes: take {2 * axes} or more")

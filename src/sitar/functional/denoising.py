@@ -1,4 +1,4 @@
-"""A diffusion model as a classifier: the forward process, and the error of the predicted noise under each class."""
+"""Classify with a diffusion model: the forward process, and the error of the predicted noise under each class."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ Denoiser = Callable[[Tensor, Tensor, Tensor], Tensor]  # (x_t, t, y) -> predicte
 def noised(
     x: Float[Tensor, "batch *shape"], noise: Float[Tensor, "batch *shape"], alpha_bar: Float[Tensor, " batch"]
 ) -> Float[Tensor, "batch *shape"]:
-    """x_t = sqrt(alpha_bar) x + sqrt(1 - alpha_bar) noise, each sample with an alpha_bar of its own."""
+    """Return x_t = sqrt(alpha_bar) x + sqrt(1 - alpha_bar) noise. Each sample has its own alpha_bar."""
     alpha_bar = alpha_bar.reshape(-1, *[1] * (x.ndim - 1))
     return alpha_bar.sqrt() * x + (1 - alpha_bar).sqrt() * noise
 
 
 def random_timesteps(like: Float[Tensor, "batch *shape"], steps: int) -> Int[Tensor, " batch"]:
-    """A uniform step of 0 .. steps - 1 for every sample. By `rand`, which differs between copies under vmap."""
+    """Draw a uniform step of 0 .. steps - 1 for each sample. `rand` differs between copies under vmap."""
     uniform = torch.rand(len(like), device=like.device)
     return (uniform * steps).long().clamp_max(steps - 1)  # in float32 the product may round up to `steps`
 
 
 def even_timesteps(steps: int, count: int) -> Int[Tensor, " count"]:
-    """The middle of each of `count` equal parts of 0 .. steps - 1: increasing, none twice."""
+    """Return the middle of each of `count` equal parts of 0 .. steps - 1. They increase, and none comes twice."""
     if not 1 <= count <= steps:
         raise ValueError(f"{count} distinct timesteps cannot be taken from {steps}")
     return (2 * torch.arange(count) + 1) * steps // (2 * count)
 
 
 def antithetic_noise(count: int, shape: tuple[int, ...]) -> Float[Tensor, "count *shape"]:
-    """Standard normal noise in which every second draw is minus the one before.
+    """Draw standard normal noise in which every second draw is minus the one before.
 
-    Of the difference of two classes' errors, a part is odd in the noise and has mean zero; for Gaussian classes and the
-    optimal denoiser it is all that varies. It cancels between e and -e, exactly at one t, nearly at neighbouring ones.
+    Part of the difference between two classes' errors is odd in the noise and has mean zero. For Gaussian classes and
+    the optimal denoiser, nothing else varies. This part cancels between e and -e: exactly at one t, nearly at
+    neighbouring ones.
     """
     noise = torch.randn((count + 1) // 2, *shape)
     return torch.stack([noise, -noise], 1).flatten(0, 1)[:count].clone()
@@ -50,10 +51,10 @@ def class_errors(
     noise: Float[Tensor, "pair *shape"],
     alphas_cumprod: Float[Tensor, " step"],
 ) -> Float[Tensor, "batch classes"]:
-    """Squared error of the predicted noise under every class, **summed** over pixels, averaged over the pairs.
+    """Return the squared error of the predicted noise for each class, **summed** over pixels, averaged over pairs.
 
-    The same pairs (t, noise) for every class and every image: what they share cancels when classes are compared. Each
-    call of the denoiser holds all classes of all images, `batch * num_classes` samples.
+    Every class and every image has the same pairs (t, noise), so what they share cancels when classes are compared.
+    Each call of the denoiser holds all classes of all images, `batch * num_classes` samples.
     """
     copies = x.repeat_interleave(num_classes, 0)
     y = torch.arange(num_classes, device=x.device).repeat(len(x))

@@ -1,4 +1,4 @@
-"""Total correlation: how far the latent axes are from independent. Two ways to estimate it."""
+"""Estimate the total correlation in two ways. It says how far the latent axes are from independent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG_2PI = math.log(2 * math.pi)
 def gaussian_log_density(
     z: Float[Tensor, "*#shape"], mu: Float[Tensor, "*#shape"], log_var: Float[Tensor, "*#shape"]
 ) -> Float[Tensor, "*#shape"]:
-    """log N(z; mu, exp(log_var)) of every element; shapes are broadcast."""
+    """Return log N(z; mu, exp(log_var)) of every element. Shapes are broadcast."""
     return -0.5 * ((z - mu).square() * (-log_var).exp() + log_var + LOG_2PI)
 
 
@@ -25,9 +25,9 @@ def kl_parts(
     log_var: Float[Tensor, "batch latent"],
     num_train: int,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
-    """The KL divergence in three: mutual information of x and z, total correlation, and the axes' own divergence.
+    """Split the KL divergence in three: mutual information of x and z, total correlation, and divergence of each axis.
 
-    Minibatch weighted sampling (Chen et al., 2018, Eq. S4): q(z) is a mixture of the batch's posteriors over
+    This is minibatch weighted sampling (Chen et al., 2018, Eq. S4): q(z) is a mixture of the batch's posteriors over
     `num_train` samples. The parts add up to a one-sample estimate of the whole.
     """
     precise = torch.promote_types(mu.dtype, torch.float32)  # also under mixed precision
@@ -42,16 +42,19 @@ def kl_parts(
 
 
 def permute_axes(z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch latent"]:
-    """Each axis shuffled over the batch on its own: samples of the product of the marginals (Kim and Mnih, 2018)."""
+    """Shuffle each axis over the batch on its own: samples of the product of the marginals (Kim and Mnih, 2018)."""
     return z.gather(0, torch.rand_like(z).argsort(0))
 
 
 def density_ratio(logits: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
-    """The total correlation that a discriminator sees: mean of log D(joint) - log D(permuted) on joint samples."""
+    """Return the total correlation that a discriminator sees: the mean of log D(joint) - log D(permuted).
+
+    `logits` are those of joint samples.
+    """
     return (logits[:, 0] - logits[:, 1]).mean()
 
 
 def discrimination(joint: Float[Tensor, "batch 2"], permuted: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
-    """Cross-entropy of a discriminator: class 0 for joint samples, class 1 for permuted ones."""
+    """Return the cross-entropy of a discriminator. Joint samples are class 0, and permuted ones class 1."""
     targets: Int[Tensor, " batch"] = torch.zeros_like(joint[:, 0], dtype=torch.long)
     return 0.5 * (F.cross_entropy(joint, targets) + F.cross_entropy(permuted, targets + 1))

@@ -1,7 +1,7 @@
-"""What noise on the latent does to a classifier (Theorem 1): to second order in closed form, and exactly.
+"""Compute what noise on the latent does to a classifier (Theorem 1): to second order in closed form, and exactly.
 
-Noise is alpha * e @ A, for independent e of mean 0 and variance 1: its covariance is alpha^2 A^T A. A = diag(v) is the
-paper's, a single row r is noise along one direction, A = I is isotropic.
+Noise is alpha * e @ A, for independent e of mean 0 and variance 1. Its covariance is alpha^2 A^T A. The paper has A =
+diag(v). A single row r is noise along one direction, and A = I is isotropic noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FITTED = 4  # alphas that the order is fitted to
 
 
 class Expected(NamedTuple):
-    """Both parts of the objective for every sample, as expectations over the noise."""
+    """These are both parts of the objective for every sample, as expectations over the noise."""
 
     cross_entropy: Float[Tensor, " batch"]
     consistency: Float[Tensor, " batch"]  # before lambda
@@ -34,9 +34,9 @@ class Expected(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The terms of Theorem 1 for every sample, at alpha = 1; lambda (the paper's is 1) is still to be multiplied.
+    """These are the terms of Theorem 1 for every sample, at alpha = 1. They are not multiplied by lambda yet.
 
-    The paper's Jacobian term is robust + lambda * change: the matrix in it is H/2 + lambda I.
+    The paper's Jacobian term is robust + lambda * change, with lambda = 1. The matrix in it is H/2 + lambda I.
     """
 
     clean: Float[Tensor, " batch"]  # cross-entropy without noise
@@ -45,22 +45,22 @@ class Expansion(NamedTuple):
     curvature: Float[Tensor, " batch"]  # 1/2 sum over rows a of A of sum_c g_c (a^T H_c a); may be negative
 
     def at(self, alpha: float) -> Expected:
-        """The objective as the theorem predicts it."""
+        """Return the objective that the theorem predicts."""
         return Expected(self.clean + alpha**2 * (self.robust + self.curvature), alpha**2 * self.change)
 
 
 def expand(
     f: Classifier, z: Float[Tensor, "batch latent"], y: Int[Tensor, " batch"], A: Float[Tensor, "noise latent"]
 ) -> Expansion:
-    """Theorem 1 at every sample. Differentiable, compiles, and runs under vmap.
+    """Compute the terms of Theorem 1 at every sample. They are differentiable, compile, and run under vmap.
 
-    One backward pass a class and one a row of A, all batched: memory grows with their number. Reverse mode throughout,
-    since torch's forward mode loads TorchScript, of which torch itself warns.
+    There is one backward pass for each class and one for each row of A. All are batched, so memory grows with their
+    number. Only reverse mode is used, because torch's forward mode loads TorchScript, of which torch itself warns.
     """
     logits, pull_back = vjp(f, z)  # type: ignore[reportAssignmentType]
     classes = logits.shape[1]
     probability = logits.softmax(1)
-    gradient = probability - one_hot(y, classes)  # of the cross-entropy by the logits
+    gradient = probability - one_hot(y, classes)  # the derivative of the cross-entropy by the logits
 
     outputs = torch.eye(classes, dtype=z.dtype, device=z.device).unsqueeze(1).expand(-1, *logits.shape)
     (jacobian,) = vmap(pull_back)(outputs)
@@ -70,7 +70,7 @@ def expand(
     spread = (weight * (slopes - mean).square()).sum(2)  # s^T H s, as H = diag(p) - p p^T
 
     def weighted_gradient(point: Tensor) -> Tensor:
-        """Of sum_c g_c f_c, with g held where it is."""
+        """Return the gradient of sum_c g_c f_c, with g held constant."""
         return vjp(f, point)[1](gradient)[0]  # type: ignore[reportIndexIssue]
 
     _, bend = vjp(weighted_gradient, z)  # type: ignore[reportAssignmentType]
@@ -93,7 +93,7 @@ def exact(
     alpha: float,
     rule: Rule,
 ) -> Expected:
-    """The same objective without expansion, as exact as `rule` is. Without gradient."""
+    """Compute the objective without expansion, as exactly as `rule` allows. It has no gradient."""
     clean = f(z)
     cross_entropy, consistency = torch.zeros_like(clean[:, 0]), torch.zeros_like(clean[:, 0])
     points, weights = rule.points.to(z), rule.weights.to(z)
@@ -110,9 +110,9 @@ def exact(
 def fitted_order(
     alpha: Float[Tensor, " strength"], remainder: Float[Tensor, " strength"], floor: float = 0.0
 ) -> float | None:
-    """The power of alpha with which the remainder falls: the slope of its logarithm over the smallest few alphas.
+    """Return the power of alpha with which the remainder falls: the slope of its logarithm over the smallest alphas.
 
-    Remainders of `floor` or less are rounding and left out. None where fewer than two are left.
+    Remainders of `floor` or less are rounding errors and left out. Return None if fewer than two are left.
     """
     x, y = _smallest(alpha, remainder, floor)
     if len(x) < 2:
@@ -124,13 +124,16 @@ def fitted_order(
 def local_orders(
     alpha: Float[Tensor, " strength"], remainder: Float[Tensor, " strength"], floor: float = 0.0
 ) -> list[float]:
-    """The slopes between neighbours among the same few alphas, the smallest first: alike where the limit is reached."""
+    """Return the slopes between neighbours among the smallest alphas, in rising order.
+
+    The slopes are alike if the limit is reached.
+    """
     x, y = _smallest(alpha, remainder, floor)
     return (y.diff() / x.diff()).tolist()
 
 
 def _smallest(alpha: Tensor, remainder: Tensor, floor: float) -> tuple[Tensor, Tensor]:
-    """Logarithms of the smallest few alphas and of their remainders, those above `floor`."""
+    """Return the logarithms of the smallest alphas whose remainders are above `floor`, and of these remainders."""
     alpha, rank = alpha.detach().double().sort()
     remainder = remainder.detach().double()[rank]
     kept = remainder > floor

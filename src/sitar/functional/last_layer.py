@@ -1,4 +1,4 @@
-"""A weighted logistic regression that stays close to where it starts: the convex part of last-layer methods."""
+"""Fit a weighted logistic regression that stays close to where it starts: the convex part of last-layer methods."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def fit_last_layer(
     l2: float,
     steps: int = 500,
 ) -> tuple[Float[Tensor, "classes feature"], Float[Tensor, " classes"]]:
-    """Weight and bias that minimise sum_i w_i CE_i + l2 |theta - theta_0|^2, theta_0 being those given.
+    """Return the weight and bias that minimise sum_i w_i CE_i + l2 |theta - theta_0|^2. theta_0 are those given.
 
-    Convex; solved by L-BFGS in float64, so that the answer does not depend on a learning rate.
+    The problem is convex. L-BFGS solves it in float64, so that the answer does not depend on a learning rate.
     """
     start = [weight.detach().double(), bias.detach().double()]
     theta = [tensor.clone().requires_grad_() for tensor in start]

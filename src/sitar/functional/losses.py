@@ -1,4 +1,4 @@
-"""The terms of the objective (Eq. 1 and 4). Every one is a mean over the batch of a sum over features."""
+"""Compute the terms of the objective (Eq. 1 and 4). Each is a mean over the batch of a sum over features."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from torch.nn import functional as F
 def reparameterise(
     mu: Float[Tensor, "batch latent"], log_var: Float[Tensor, "batch latent"]
 ) -> Float[Tensor, "batch latent"]:
-    """A sample of N(mu, exp(log_var)) through which the gradient reaches both."""
+    """Draw a sample of N(mu, exp(log_var)) through which the gradient reaches both."""
     return mu + torch.exp(0.5 * log_var) * torch.randn_like(mu)
 
 
 def reconstruction(x_hat: Float[Tensor, "batch *shape"], x: Float[Tensor, "batch *shape"]) -> Float[Tensor, ""]:
-    """Squared error **summed** over pixels, averaged over the batch: with a mean over pixels beta would act
-    thousands of times stronger and the posterior would collapse."""
+    """Return the squared error, **summed** over pixels and averaged over the batch.
+
+    With a mean over pixels, beta would act thousands of times stronger, and the posterior would collapse.
+    """
     return (x_hat - x).square().flatten(1).sum(1).mean()
 
 
 def gaussian_kl(mu: Float[Tensor, "batch latent"], log_var: Float[Tensor, "batch latent"]) -> Float[Tensor, ""]:
-    """KL(N(mu, exp(log_var)) || N(0, I)) in nats, summed over axes, averaged over the batch."""
+    """Return KL(N(mu, exp(log_var)) || N(0, I)) in nats, summed over axes, averaged over the batch."""
     return 0.5 * (mu.square() + log_var.exp() - 1 - log_var).sum(1).mean()
 
 
@@ -31,20 +33,20 @@ def cross_entropy(
     y: Int[Tensor, " batch"],
     class_weight: Float[Tensor, " classes"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Cross-entropy in nats; with class weights the weighted mean, so that their scale does not matter."""
+    """Return the cross-entropy in nats. With class weights it is the weighted mean: their scale does not matter."""
     return F.cross_entropy(logits, y, weight=class_weight)
 
 
 def sample_cross_entropy(logits: Float[Tensor, "batch classes"], y: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-    """Cross-entropy of every sample, in nats."""
+    """Return the cross-entropy of every sample, in nats."""
     return F.cross_entropy(logits, y, reduction="none")
 
 
 def weighted_mean(values: Float[Tensor, " batch"], weight: Float[Tensor, " batch"] | None = None) -> Float[Tensor, ""]:
-    """Mean over the batch, with weights sum(w v) / sum(w), so that their scale does not matter."""
+    """Return the mean over the batch. With weights it is sum(w v) / sum(w), so that their scale does not matter."""
     return values.mean() if weight is None else (weight * values).sum() / weight.sum()
 
 
 def consistency(clean: Float[Tensor, "batch classes"], perturbed: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
-    """|f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
+    """Return |f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
     return (clean - perturbed).square().sum(1).mean()

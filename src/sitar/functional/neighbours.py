@@ -1,4 +1,4 @@
-"""k nearest neighbours."""
+"""Count the k nearest neighbours by class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def class_votes(
     num_classes: int,
     k: int,
 ) -> Float[Tensor, "query classes"]:
-    """How many of the `k` nearest points (Euclidean) are of each class."""
+    """Count how many of the `k` nearest points (Euclidean) belong to each class."""
     centre = points.mean(0)  # `cdist` subtracts squares, which loses digits far from the origin
     query, points = query - centre, points - centre
     nearest = [torch.cdist(part, points).topk(k, largest=False).indices for part in query.split(CHUNK)]

@@ -1,4 +1,4 @@
-"""Noise on a latent along the axes or directions that track the label (Eq. 3), before the factor alpha.
+"""Draw noise on a latent, along the axes or directions that track the label (Eq. 3), before the factor alpha.
 
 `NOISES` holds every kind. Settings, theory and tests read it: to add a kind, add a class here.
 """
@@ -18,10 +18,10 @@ Distribution = Literal["gaussian", "rademacher", "uniform"]
 
 
 class Noise:
-    """One kind of noise. It has no state: it depends on the latent and on the correlation of each axis with the label.
+    """This is one kind of noise. It has no state, and depends on the latent and its axes' correlation with the label.
 
-    A kind that has rows A is e @ A, for independent e of mean 0 and variance 1: its mean is 0 and its covariance is
-    A^T A. Theorem 1 is about such noise. A kind that has none says why in `no_rows`.
+    A kind that has rows A is e @ A, for independent e of mean 0 and variance 1: its mean is 0 and its covariance is A^T
+    A. Theorem 1 is about such noise. A kind that has none says why in `no_rows`.
     """
 
     name: ClassVar[str]
@@ -140,6 +140,6 @@ def swap_noise(
 def _contrasts(correlation: Tensor) -> Tensor:
     """Return rows A with A^T A = r r^T for two classes.
 
-    With more, one row a class against the rest counts each contrast twice, hence sqrt(1/2).
+    More classes have one row for each class against the rest. This counts each contrast twice, hence sqrt(1/2).
     """
     return correlation if len(correlation) == 1 else correlation * math.sqrt(0.5)

@@ -1,4 +1,4 @@
-"""Risks other than the mean: of the worst share of samples, and of groups or environments of samples."""
+"""Compute risks other than the mean: of the worst share of samples, and of groups or environments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torch.nn.functional import one_hot
 def cvar(
     losses: Float[Tensor, " batch"], share: float, weight: Float[Tensor, " batch"] | None = None
 ) -> Float[Tensor, ""]:
-    """Mean of the largest `share` of the losses (conditional value at risk); with weights, of that share of the weight.
+    """Return the mean of the largest `share` of the losses (conditional value at risk).
 
-    Where the share ends within a loss, that one counts with the fraction that is left, so that it equals min over eta
-    of eta + mean(max(loss - eta, 0)) / share, a weighted mean where there are weights. A share of 1 is the mean.
+    With weights, it is that share of the total weight. If the share ends within a loss, this loss counts with the
+    fraction that is left. The result then equals min over eta of eta + mean(max(loss - eta, 0)) / share, with a
+    weighted mean if there are weights. A share of 1 gives the mean.
     """
     weight = torch.ones_like(losses) if weight is None else weight
     order = losses.argsort(descending=True)
@@ -31,7 +32,7 @@ def group_risks(
     num_groups: int,
     weight: Float[Tensor, " batch"] | None = None,
 ) -> tuple[Float[Tensor, " group"], Bool[Tensor, " group"]]:
-    """(Weighted) mean loss of each group, and which groups the batch has; 0 for those it does not have."""
+    """Return the (weighted) mean loss of each group, and which groups the batch has. An absent group has risk 0."""
     member = one_hot(group, num_groups).to(losses.dtype)
     present = member.sum(0) > 0
     member = member if weight is None else member * weight.unsqueeze(1)
@@ -40,17 +41,17 @@ def group_risks(
 
 
 def mean_risk(risks: Float[Tensor, " group"], present: Bool[Tensor, " group"]) -> Float[Tensor, ""]:
-    """Mean over the groups that are present, each counting once."""
+    """Return the mean over the groups that are present. Each counts once."""
     return (risks * present).sum() / present.sum().clamp_min(1)
 
 
 def risk_variance(risks: Float[Tensor, " group"], present: Bool[Tensor, " group"]) -> Float[Tensor, ""]:
-    """Variance of the risks over the groups that are present: V-REx's penalty (Krueger et al., 2021)."""
+    """Return the variance of the risks over the groups that are present: V-REx's penalty (Krueger et al., 2021)."""
     return mean_risk((risks - mean_risk(risks, present)).square(), present)
 
 
 def scale_gradient(logits: Float[Tensor, "batch classes"], y: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-    """d/dw of every sample's cross-entropy of w * logits at w = 1, in closed form: sum_c (p_c - [y = c]) logit_c.
+    """Return d/dw of every sample's cross-entropy of w * logits at w = 1: sum_c (p_c - [y = c]) logit_c.
 
     Its mean over an environment, squared, is IRMv1's penalty (Arjovsky et al., 2019).
     """

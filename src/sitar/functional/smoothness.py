@@ -1,4 +1,4 @@
-"""Penalties on how fast a function changes that know no suspects: SITAR's untargeted cousins."""
+"""Penalise how fast a function changes in all directions. Unlike SITAR, these penalties know no suspects."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ EPS = 1e-12
 
 
 def jacobian_norm(f: Function, x: Float[Tensor, "batch *shape"], projections: int = 1) -> Float[Tensor, ""]:
-    """Squared Frobenius norm of the Jacobian of `f` at each x, averaged over the batch (Hoffman et al., 2019).
+    """Estimate the squared Frobenius norm of the Jacobian of `f`, averaged over the batch (Hoffman et al., 2019).
 
-    An unbiased estimate: C times the squared length of J^T u, for random unit vectors u in the C outputs.
+    The estimate is unbiased: C times the squared length of J^T u, for random unit vectors u in the C outputs.
     """
     y, pull_back = torch.func.vjp(f, x)  # type: ignore[reportAssignmentType]
     total = torch.zeros_like(y[:, 0])
@@ -28,11 +28,11 @@ def jacobian_norm(f: Function, x: Float[Tensor, "batch *shape"], projections: in
 
 
 def gradient_change(loss: Function, x: Float[Tensor, "batch *shape"], step: float) -> Float[Tensor, ""]:
-    """Squared change of the input gradient over a step of length `step`, averaged over the batch
-    (Moosavi-Dezfooli et al., 2019).
+    """Return the squared change of the input gradient over a step, averaged over the batch.
 
-    `loss` is the **sum** over the batch, so that each row of its gradient belongs to one sample. The step goes along
-    the sign of the gradient, scaled to length one, without gradient of its own.
+    See Moosavi-Dezfooli et al. (2019). `loss` is the **sum** over the batch, so that each row of its gradient belongs
+    to one sample. The step has the length `step` and goes along the sign of the gradient. It carries no gradient
+    itself.
     """
     gradient = torch.func.grad(loss)
     here = gradient(x)

@@ -90,7 +90,7 @@ def _open(data: bytes) -> Image.Image:
 
 
 def _is_photo(data: bytes) -> bool:
-    """Whether Pillow sees all there is in a TIFF file, one page of at most four channels, and sees it right."""
+    """Return whether Pillow reads all of a TIFF file correctly: one page of at most four channels."""
     try:
         with _open(data) as image:
             return getattr(image, "n_frames", 1) == 1 and not _is_misread(image)
@@ -99,7 +99,7 @@ def _is_photo(data: bytes) -> bool:
 
 
 def _is_misread(image: Any) -> bool:
-    """Whether Pillow (13.0) opens a TIFF file and gets its pixels wrong, in silence or not."""
+    """Return whether Pillow (13.0) opens a TIFF file and gets its pixels wrong, in silence or not."""
     tags = image.tag_v2
     is_raw, is_deep = image.info["compression"] == "raw", max(tags.get(BITS, (1,))) > 8
     if is_deep and tags.get(PHOTOMETRIC, WHITE_IS_ZERO) == WHITE_IS_ZERO:

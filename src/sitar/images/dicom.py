@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def is_dicom(data: bytes) -> bool:
-    """Whether a file is DICOM, whatever it is called."""
+    """Return whether a file is DICOM, whatever it is called."""
     return data[128:132] == b"DICM"
 
 

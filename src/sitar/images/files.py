@@ -26,7 +26,7 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image, by the end of its name."""
+    """Return whether a file is an image, by the end of its name."""
     return name.lower().endswith(IMAGES)
 
 
@@ -181,6 +181,6 @@ def _is_hidden(name: str) -> bool:
 
 
 def _leads_up(place: str, name: str) -> bool:
-    """Whether a folder is a link to one that it lies in, which a walk would follow forever."""
+    """Return whether a folder is a link to one that it lies in. A walk would follow such a link forever."""
     path = os.path.join(place, name)
     return os.path.islink(path) and f"{os.path.realpath(place)}/".startswith(f"{os.path.realpath(path)}/")

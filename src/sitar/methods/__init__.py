@@ -1,4 +1,4 @@
-"""Methods: one file each. A method yields phases; training runs them and knows nothing else of it."""
+"""Every method has one file. A method yields phases. Training runs them and knows nothing else of the method."""
 
 import math
 
@@ -31,17 +31,17 @@ EVALUATION_VALUES = 2**25  # of inputs that are evaluated at a time: large image
 
 
 def needs_groups(config: RunConfig) -> bool:
-    """Whether the method that `config` names is given group labels of the training samples."""
+    """Return whether the method that `config` names is given group labels of the training samples."""
     return METHODS.get(config.method.name).needs_groups
 
 
 def data_for(config: RunConfig, data: Data) -> Data:
-    """`data` as the method that `config` names may see it: with groups only where it declares that it needs them."""
+    """Return `data` as the method that `config` names may see it: with groups only if it declares to need them."""
     return data.with_groups() if needs_groups(config) else data
 
 
 def build_method(config: RunConfig, task: Task) -> Method:
-    """The method that `config` names, freshly initialised from the current random state."""
+    """Build the method that `config` names, freshly initialised from the current random state."""
     method: Method = METHODS.get(config.method.name)(config.method, with_latent_dim(config.model, task), task)
     method.evaluation_batch = max(1, min(method.evaluation_batch, EVALUATION_VALUES // math.prod(task.shape)))
     return method

@@ -1,6 +1,6 @@
-"""AFR, automatic feature reweighting (Qiu et al., 2023): the last layer again, on held-out samples that ERM finds hard.
+"""AFR, automatic feature reweighting (Qiu et al., 2023), refits the last layer on held-out samples that ERM finds hard.
 
-Departures: epochs of the last layer are chosen by the run's criterion, or it is solved to convergence; the authors stop
+Departures: the run's criterion chooses the epoch of the last layer, or it is solved to convergence. The authors stop
 early by worst-group accuracy, which needs groups. See docs/methods/afr.md.
 """
 
@@ -78,7 +78,7 @@ class AFR(LastLayerMethod):
             self.first_bias.copy_(last.bias)
 
     def last_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """In expectation the objective that `fit` solves."""
+        """Return a loss whose expectation is the objective that `fit` solves."""
         last = self.network.last_layer
         with torch.no_grad(), self.settled():
             features = self.network.features(batch.x)
@@ -93,7 +93,7 @@ class AFR(LastLayerMethod):
 
 
 def hardness(logits: Tensor, y: Tensor, gamma: float) -> Tensor:
-    """exp(-gamma p(y)) over the size of the sample's class, scaled to sum 1."""
+    """Return exp(-gamma p(y)) divided by the size of the sample's class, scaled to sum 1."""
     probability = logits.softmax(1).gather(1, y.unsqueeze(1)).squeeze(1)
     weight = torch.exp(-gamma * probability) / torch.bincount(y)[y]
     return weight / weight.sum()

@@ -1,4 +1,4 @@
-"""What a method is: a module with settings, a generator of phases, and logits."""
+"""A method is a module with settings, a generator of phases, and logits."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ OPTIMISER_SETTINGS = {"optimiser", "learning_rate", "weight_decay", "momentum", 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss and the parameters it moves, with an optimiser of its own.
+    """An objective is a loss and the parameters that it moves, with its own optimiser.
 
-    The loss returns its terms by name; "loss" is minimised, all of them are logged as means over an epoch. It has no
+    The loss returns its terms by name. "loss" is minimised, and all terms are logged as means over an epoch. It has no
     data-dependent Python branches and no `.item()`, so that it can be compiled, captured and batched over models.
     """
 
@@ -40,7 +40,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class GradientPhase:
-    """Epochs of steps; each step runs every objective once, in order."""
+    """A gradient phase consists of epochs of steps. Each step runs every objective once, in order."""
 
     name: str
     objectives: tuple[Objective, ...]
@@ -54,7 +54,7 @@ class GradientPhase:
 
 @dataclass(frozen=True)
 class FitPhase:
-    """A step without gradient over the whole training split, such as k-NN or a last-layer fit."""
+    """A fit phase is a step without gradient over the whole training split, such as k-NN or a last-layer fit."""
 
     name: str
     fit: Callable[[Any], None]  # of a TrainSplit, or of a GroupSplit where the method needs groups
@@ -65,18 +65,21 @@ Phase = GradientPhase | FitPhase
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The latent that a method predicts from: its logits are `classify` of the `latent` of an input."""
+    """A bottleneck is the latent that a method predicts from. Its logits are `classify` of the `latent` of an input."""
 
     network: VAE | Network
     classify: Callable[[Tensor], Tensor]
 
     def latent(self, x: Tensor) -> Tensor:
-        """The posterior mean, or what stands in its place, of inputs as a batch carries them."""
+        """Return the posterior mean, or what stands in its place, of inputs as a batch carries them."""
         return self.network.mean(self.network.encoder(self.network.backbone(x)))
 
 
 class Method(nn.Module):
-    """Base of all methods. Everything that training changes is a parameter or a buffer: the state dict is complete."""
+    """This is the base of all methods.
+
+    Everything that training changes is a parameter or a buffer, so that the state dict is complete.
+    """
 
     Config: ClassVar[type[NamedConfig]]
     needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
@@ -85,27 +88,27 @@ class Method(nn.Module):
     no_slope: str | None = None  # why a derivative of the logits says nothing, in a sentence; None: it does
 
     def phases(self) -> Iterator[Phase]:
-        """What to run, in order. Code between two phases may read buffers that the phase before has filled."""
+        """Yield what to run, in order. Code between two phases may read buffers that the phase before has filled."""
         raise NotImplementedError
 
     def begin_epoch(self, epoch: int) -> None:
-        """Called before each epoch of a gradient phase, counted from 0 in that phase; may only fill buffers."""
+        """Prepare an epoch of a gradient phase, counted from 0 in that phase. This may only fill buffers."""
 
     def logits(self, x: Tensor) -> Tensor:
-        """Class scores (batch, class) for inputs as a batch carries them. Deterministic."""
+        """Return class scores (batch, class) for inputs as a batch carries them. They are deterministic."""
         raise NotImplementedError
 
     def bottleneck(self) -> Bottleneck | None:
-        """The latent that `logits` goes through; None where there is none."""
+        """Return the latent that `logits` goes through, or None if there is none."""
         return None
 
     def samples_shown(self) -> int | None:
-        """Return how many training samples the method is shown; None: all of them."""
+        """Return how many training samples the method is shown. None means all of them."""
         return None
 
 
 class WeightedConfig(NamedConfig):
-    """Of a method that minimises a cross-entropy."""
+    """These settings belong to a method that minimises a cross-entropy."""
 
     class_weight: Literal["balanced"] | None = Field(
         default=None, description="balanced: every class counts the same, however many samples it has"
@@ -113,7 +116,10 @@ class WeightedConfig(NamedConfig):
 
 
 class WeightedMethod(Method):
-    """A method whose cross-entropy may weigh classes; else `class_weight` is None, and not in the state dict."""
+    """This method may weigh classes in its cross-entropy.
+
+    Otherwise `class_weight` is None, and not in the state dict.
+    """
 
     class_weight: Tensor | None
 
@@ -124,12 +130,12 @@ class WeightedMethod(Method):
         self.register_buffer("class_weight", balanced_weights(task) if balanced else None)
 
     def sample_weight(self, y: Tensor) -> Tensor | None:
-        """The weight of each sample's class; None where all count the same."""
+        """Return the weight of each sample's class, or None if all count the same."""
         return None if self.class_weight is None else self.class_weight[y]
 
 
 class NetworkMethod(WeightedMethod):
-    """A plain network trained in one phase: a subclass says by which loss."""
+    """This method trains a plain network in one phase. A subclass says by which loss."""
 
     def __init__(self, config: Any, model: ModelConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -151,7 +157,7 @@ class NetworkMethod(WeightedMethod):
     def settled(self) -> Iterator[None]:
         """Let batch normalisation use its running statistics and leave them as they are.
 
-        What a penalty differentiates is then a function of one sample at a time.
+        A penalty then differentiates a function of one sample at a time.
         """
         norms = [m for m in self.modules() if isinstance(m, BatchNorm) and m.training]
         for norm in norms:
@@ -164,11 +170,11 @@ class NetworkMethod(WeightedMethod):
 
 
 def balanced_weights(task: Task) -> Tensor:
-    """n / (C * n_c) per class, as scikit-learn's "balanced"; 0 for a class without samples."""
+    """Return n / (C * n_c) for each class, as scikit-learn's "balanced" does. A class without samples has 0."""
     counts = torch.tensor(task.class_counts, dtype=torch.float32)
     return torch.where(counts > 0, task.num_train / (task.num_classes * counts.clamp_min(1)), 0.0)
 
 
 def equal_sampling(group: Tensor) -> Tensor:
-    """Weights with which a draw takes each group that has samples with the same probability."""
+    """Return weights with which a draw takes each group that has samples with the same probability."""
     return 1.0 / torch.bincount(group)[group].double()

@@ -1,7 +1,8 @@
-"""Chroma-VAE (Yang et al., 2022): a VAE whose first latents a classifier reads, so that the shortcut settles there.
+"""Chroma-VAE (Yang et al., 2022) is a VAE whose first latents a classifier reads, so that the shortcut settles there.
 
 The class is then predicted from the other latents, by k-NN as its authors do, or by a head on the same VAE.
-Departures: a re-implementation; sizes, k and the loss weight are ours (docs/methods/chroma_vae.md).
+
+Departures: this is a re-implementation. Sizes, k and the loss weight are ours (docs/methods/chroma_vae.md).
 """
 
 from __future__ import annotations
@@ -18,15 +19,7 @@ from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.errors import ConfigError
 from sitar.functional.losses import cross_entropy, gaussian_kl, reconstruction, reparameterise
 from sitar.functional.neighbours import class_votes
-from sitar.methods.base import (
-    Bottleneck,
-    FitPhase,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Classifier
 from sitar.models.build import build_vae
 from sitar.registry import METHODS
@@ -99,7 +92,7 @@ class ChromaVAE(WeightedMethod):
         self.label.copy_(split.y)
 
     def core_of(self, x: Tensor) -> Tensor:
-        """The mean of z2."""
+        """Return the posterior mean of z2."""
         return self.vae.encode(x)[0][:, self.config.shortcut_dim :]
 
     def shortcut_logits(self, x: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
-"""A curvature penalty (Moosavi-Dezfooli et al., 2019): cross-entropy + gamma |grad(x + h d) - grad(x)|^2 by the input.
+"""A curvature penalty (Moosavi-Dezfooli et al., 2019) adds gamma |grad(x + h d) - grad(x)|^2 to the cross-entropy.
 
-The control for SITAR's curvature term: it flattens the loss in the direction of its own gradient, not along suspects.
+The gradient is that of the loss by the input. This is the control for SITAR's curvature term: it flattens the loss in
+the direction of its own gradient, not along suspects.
+
 Departures: no pretrained start and no schedule of h; see docs/methods/curvature.md.
 """
 

@@ -1,4 +1,4 @@
-"""CVaR-DRO (Levy et al., 2020): minimise the mean loss of the worst share of every batch.
+"""CVaR-DRO (Levy et al., 2020) minimises the mean loss of the worst share of every batch.
 
 Departures: the share is taken of each batch, which is the authors' plain estimator; no multilevel variant.
 """

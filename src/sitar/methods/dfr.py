@@ -1,7 +1,9 @@
-"""DFR, deep feature reweighting (Kirichenko et al., 2023): the last layer again, on held-out samples balanced by group.
+"""DFR, deep feature reweighting (Kirichenko et al., 2023), refits the last layer on held-out samples balanced by group.
 
-Needs groups: an upper bound, not a rival. Departures: the held-out samples are part of the training split, so that
-every method sees the same data and validation stays for selection; see docs/methods/dfr.md.
+It needs groups, so it is an upper bound, not a rival.
+
+Departures: the held-out samples are part of the training split, so that every method sees the same data and validation
+stays for selection; see docs/methods/dfr.md.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class DFR(LastLayerMethod):
         for group in task.group.unique():
             members = (task.group == group).nonzero().squeeze(1)
             if not self.held_out[members].any():
-                self.held_out[members[0]] = True  # a group that the draw has missed
+                self.held_out[members[0]] = True  # the draw has missed this group
 
     def fit(self, features: Tensor, index: Tensor, split: GroupSplit) -> tuple[Tensor, Tensor]:
         x, y, group = (t.cpu().numpy() for t in (features.double(), split.y[index], split.group[index]))
@@ -60,7 +62,7 @@ class DFR(LastLayerMethod):
         return torch.from_numpy(weight), torch.from_numpy(bias)
 
     def _one_against_rest(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A last layer of one logistic regression a class; two classes share one."""
+        """Fit a last layer: one logistic regression for each class against the rest. Two classes share one."""
         classes = len(self.network.last_layer.bias)
         weight, bias = np.zeros((classes, features.shape[1])), np.full(classes, NEVER)
         present = np.unique(y)
@@ -75,7 +77,7 @@ class DFR(LastLayerMethod):
 
     def _regress(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
         model = LogisticRegression(C=self.config.inverse_penalty, solver="liblinear", random_state=0, max_iter=1000)
-        renamed = model.get_params()["penalty"] == "deprecated"  # from scikit-learn 1.8 on
+        renamed = model.get_params()["penalty"] == "deprecated"  # scikit-learn 1.8 has renamed the setting
         model.set_params(**({"l1_ratio": 1} if renamed else {"penalty": "l1"}))
         with warnings.catch_warnings():
             warnings.simplefilter("error", ConvergenceWarning)
@@ -89,7 +91,7 @@ class DFR(LastLayerMethod):
 
 
 def balanced_subset(group: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """As many samples of each group as the smallest group has; groups without samples have no part."""
+    """Draw as many samples of each group as the smallest group has. Groups without samples are left out."""
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
     size = min(map(len, members))
     return np.concatenate([random.choice(m, size, replace=False) for m in members])

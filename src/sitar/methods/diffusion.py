@@ -1,4 +1,4 @@
-"""Diffusion classifier: a class-conditional diffusion model, and the class under which it predicts the noise best.
+"""A diffusion classifier predicts the class under which a class-conditional diffusion model predicts the noise best.
 
 Departures: one conditional model instead of one per class; a U-Net instead of the shared encoder, so that the settings
 under `model` do not apply; no averaged weights; probabilities that are not calibrated (docs/methods/diffusion.md).
@@ -23,7 +23,7 @@ from sitar.models.unet import ConditionalUNet, cosine_alphas_cumprod
 from sitar.registry import METHODS
 
 SCORING_PIXELS = 2**20  # in one call of the U-Net while scoring, over images and classes: bounds the memory
-SCORING_PIXELS_CPU = 2**15  # faster there: what a call works on stays in the cache
+SCORING_PIXELS_CPU = 2**15  # smaller calls are faster on a CPU: their data stays in its cache
 
 
 class DiffusionConfig(NamedConfig):
@@ -76,14 +76,14 @@ class Diffusion(Method):
         yield GradientPhase("train", (Objective(self.loss, list(self.parameters())),))
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Error of the predicted noise at a random step, mean over batch and pixels."""
+        """Return the error of the predicted noise at a random step, as the mean over batch and pixels."""
         x = centred(batch.x)
         t, noise = random_timesteps(x, self.config.diffusion_steps), torch.randn_like(x)
         predicted = self.denoiser(noised(x, noise, self.alphas_cumprod[t]), t, batch.y)
         return {"loss": (predicted.float() - noise).square().mean()}
 
     def logits(self, x: Tensor) -> Tensor:
-        """log p(y) minus each class's error, which is no likelihood: the softmax is not calibrated."""
+        """Return log p(y) minus each class's error. The error is no likelihood, so the softmax is not calibrated."""
         pixels = SCORING_PIXELS_CPU if x.device.type == "cpu" else SCORING_PIXELS
         images = max(1, pixels // (self.num_classes * x.shape[-2] * x.shape[-1]))
         pairs = (self.scoring_t, self.scoring_noise, self.alphas_cumprod)
@@ -92,12 +92,12 @@ class Diffusion(Method):
 
 
 def centred(x: Tensor) -> Tensor:
-    """Images from [0, 1] to [-1, 1]."""
+    """Map images from [0, 1] to [-1, 1]."""
     return 2 * x - 1
 
 
 def log_prior(prior: str, task: Task) -> Tensor:
-    """log p(y) of every class. A class without training samples counts as having one, so that logits stay finite."""
+    """Return log p(y) of every class. A class without training samples counts as one, so that logits stay finite."""
     if prior == "uniform":
         return torch.full((task.num_classes,), -math.log(task.num_classes))
     return (torch.tensor(task.class_counts, dtype=torch.float32).clamp_min(1) / task.num_train).log()

@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: plain cross-entropy on the encoder and classifier that SITAR uses.
+"""Empirical risk minimisation (ERM) minimises plain cross-entropy, with the encoder and classifier that SITAR uses.
 
 Departures: none. The encoder ends in the linear layer that is the posterior mean elsewhere; there is no decoder.
 """

@@ -1,6 +1,7 @@
-"""Group DRO (Sagawa et al., 2020): minimise the loss of a mixture of groups that moves towards the worst one.
+"""Group DRO (Sagawa et al., 2020) minimises the loss of a mixture of groups that moves towards the worst one.
 
-Needs the group of every training sample: an upper bound, not a rival.
+It needs the group of every training sample, so it is an upper bound, not a rival.
+
 Departures: groups without samples, in training or in a batch; see docs/methods/group_dro.md.
 """
 

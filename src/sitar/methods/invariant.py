@@ -1,4 +1,4 @@
-"""What IRM and V-REx share: a penalty on differences between environments that sets in after a while."""
+"""IRM and V-REx share a penalty on differences between environments, which sets in after some epochs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ class InvariantConfig(WeightedConfig):
 
 
 class InvariantMethod(NetworkMethod):
-    """Mean risk of the environments + weight * penalty, divided by the weight where that is above 1, as the authors of
-    both methods do to keep the size of the gradient."""
+    """The loss is the mean risk of the environments + weight * penalty.
+
+    It is divided by the weight if that is above 1, as the authors of both methods do, to keep the size of the gradient.
+    """
 
     needs_groups = True
     penalty_weight: Tensor
@@ -41,7 +43,7 @@ class InvariantMethod(NetworkMethod):
         self.penalty_weight.fill_(self.config.penalty if late else min(1.0, self.config.penalty))
 
     def means(self, values: Tensor, batch: GroupBatch) -> tuple[Tensor, Tensor]:
-        """Mean of each environment's samples, and which environments the batch has."""
+        """Return the mean of each environment's samples, and which environments the batch has."""
         return group_risks(values, batch.environment, self.num_environments, self.sample_weight(batch.y))
 
     def penalised(self, risk: Tensor, penalty: Tensor) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
-"""IRM (Arjovsky et al., 2019), version 1: the best last scale must be 1 in every environment.
+"""IRM (Arjovsky et al., 2019), version 1, asks that the best last scale is 1 in every environment.
 
-Needs the environment of every training sample: an upper bound, not a rival.
+It needs the environment of every training sample, so it is an upper bound, not a rival.
+
 Departures: minibatches, drawn equally from the environments, instead of full batches; see docs/methods/irm.md.
 """
 

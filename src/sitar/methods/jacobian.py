@@ -1,6 +1,8 @@
-"""A uniform Jacobian penalty (Hoffman et al., 2019): cross-entropy + lambda/2 |J|^2, J of the logits by the input.
+"""A uniform Jacobian penalty (Hoffman et al., 2019) adds lambda/2 |J|^2 to the cross-entropy.
 
-The control for SITAR's targeting: it flattens the classifier in every direction alike.
+J is the Jacobian of the logits by the input. This is the control for SITAR's targeting: it flattens the classifier in
+every direction alike.
+
 Departures: none in the penalty; see docs/methods/jacobian.md.
 """
 

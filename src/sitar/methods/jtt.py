@@ -1,4 +1,4 @@
-"""JTT, just train twice (Liu et al., 2021): what a first model gets wrong weighs more for a second one.
+"""JTT, just train twice (Liu et al., 2021), gives more weight, in a second training, to what a first model gets wrong.
 
 Departures: none in the algorithm; network, optimiser and epochs are those of every method (docs/methods/jtt.md).
 """
@@ -16,14 +16,7 @@ from torch import Tensor
 from sitar.config import ModelConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.functional.losses import cross_entropy
-from sitar.methods.base import (
-    Bottleneck,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models.build import build_network
 from sitar.registry import METHODS
 
@@ -66,7 +59,10 @@ class JTT(WeightedMethod):
         )
 
     def first_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Marks errors while training, with the weights of the moment: each epoch overwrites the marks of the last."""
+        """Return the cross-entropy, and mark the errors that the weights of the moment make.
+
+        Each epoch overwrites the marks of the last.
+        """
         logits = self.first(batch.x)
         wrong = logits.detach().argmax(1) != batch.y
         self.wrong.copy_(self.wrong.scatter(0, batch.index, wrong))

@@ -1,4 +1,4 @@
-"""What AFR and DFR share: ERM on a part of the training split, then a last layer for the part that was held out."""
+"""AFR and DFR share this: ERM on a part of the training split, then a last layer that is fitted to the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LastLayerConfig(WeightedConfig):
 
 
 class LastLayerMethod(NetworkMethod):
-    """A subclass says what weight and bias the last layer gets."""
+    """This method trains a network, and then fits its last layer. A subclass says to which weight and bias."""
 
     held_out: Tensor
 
@@ -37,7 +37,7 @@ class LastLayerMethod(NetworkMethod):
         return {"loss": cross_entropy(self.logits(batch.x), batch.y, self.class_weight)}
 
     def held_out_features(self, split: TrainSplit) -> tuple[Tensor, Tensor]:
-        """What the last layer sees of the samples that were held out, and their places in `split`."""
+        """Return the inputs of the last layer for the held-out samples, and their indices in `split`."""
         index = self.held_out.nonzero().squeeze(1)
         held_out = split.x[index.to(split.x.device)]
         return in_batches(self.network.features, held_out, split.y.device, self.evaluation_batch), index
@@ -50,12 +50,12 @@ class LastLayerMethod(NetworkMethod):
             self.network.last_layer.bias.copy_(bias)
 
     def fit(self, features: Tensor, index: Tensor, split: Any) -> tuple[Tensor, Tensor]:
-        """Weight and bias of a last layer for the `features` of the samples of `split` at `index`."""
+        """Return weight and bias of a last layer for the `features` of the samples of `split` at `index`."""
         raise NotImplementedError
 
 
 def hold_out(share: float, samples: int) -> Tensor:
-    """A mask of a random share of the samples, at least one and not all."""
+    """Return a mask of a random share of the samples: at least one and not all."""
     count = min(max(1, round(share * samples)), samples - 1)
     mask = torch.zeros(samples, dtype=torch.bool)
     mask[torch.randperm(samples)[:count]] = True

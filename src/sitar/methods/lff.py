@@ -1,7 +1,7 @@
-"""LfF, learning from failure (Nam et al., 2020): a biased network, and one that learns what the first fails on.
+"""LfF, learning from failure (Nam et al., 2020), trains a biased network, and one that learns what the first fails on.
 
-Departures: none known from the authors' code, which has the factor q that their formula lacks (a matter of scale);
-network, optimiser and epochs are those of every method (docs/methods/lff.md).
+Departures: none known from the authors' code. It has a factor q that their formula lacks. The factor only rescales the
+loss, and we keep it. Network, optimiser and epochs are those of every method (docs/methods/lff.md).
 """
 
 from __future__ import annotations
@@ -16,19 +16,12 @@ from torch import Tensor
 from sitar.config import ModelConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.functional.losses import sample_cross_entropy, weighted_mean
-from sitar.methods.base import (
-    Bottleneck,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models.build import build_network
 from sitar.registry import METHODS
 
 EPS = 1e-8
-UNSEEN = -1.0  # in a table of losses, which are never negative
+UNSEEN = -1.0  # marks samples without a loss yet: losses are never negative
 
 
 class LfFConfig(WeightedConfig):
@@ -67,14 +60,16 @@ class LfF(WeightedMethod):
         difficulty = b / (b + d + EPS)
 
         confidence = biased.detach().softmax(1).gather(1, batch.y.unsqueeze(1)).squeeze(1)
-        weight = self.sample_weight(batch.y)  # of no use above: it cancels where a loss is in units of its class's
+        weight = self.sample_weight(batch.y)  # not used above, where losses are relative to their class
         easy = weighted_mean(self.config.q * confidence**self.config.q * biased_loss, weight)
         hard = weighted_mean(difficulty * debiased_loss, weight)
         return {"loss": easy + hard, "biased": easy, "debiased": hard, "difficulty": difficulty.mean()}
 
     def relative(self, table: Tensor, loss: Tensor, batch: TrainBatch) -> Tensor:
-        """Update the running means of a network's losses, then read this batch's, each in units of the largest of its
-        class over the whole training split."""
+        """Update the running means of a network's losses, and return those of this batch.
+
+        Each is divided by the largest one of its class over the whole training split.
+        """
         old, new = table[batch.index], loss.detach().float()
         decay = self.config.decay
         mean = torch.where(old == UNSEEN, new, decay * old + (1 - decay) * new)

@@ -27,14 +27,7 @@ from sitar.functional.losses import (
     weighted_mean,
 )
 from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
-from sitar.methods.base import (
-    Bottleneck,
-    GradientPhase,
-    Objective,
-    Phase,
-    WeightedConfig,
-    WeightedMethod,
-)
+from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Discriminator
 from sitar.models.build import build_classifier, build_vae
 from sitar.registry import METHODS
@@ -111,7 +104,7 @@ class SITAR(WeightedMethod):
         self.classifier = build_classifier(model, task)
         if config.vae == "factor":
             self.discriminator = Discriminator(model.axes)
-        self.register_buffer("beta", torch.tensor(config.beta))  # part of the weights: those of earlier runs have it
+        self.register_buffer("beta", torch.tensor(config.beta))  # a buffer, because the weights of earlier runs have it
 
     def phases(self) -> Iterator[Phase]:
         objectives = [Objective(self.loss, [*self.vae.parameters(), *self.classifier.parameters()])]
@@ -121,7 +114,7 @@ class SITAR(WeightedMethod):
         yield GradientPhase("train", tuple(objectives))
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Lines 5 to 13 of Algorithm 1."""
+        """Compute lines 5 to 13 of Algorithm 1."""
         features = self.vae.backbone(batch.x)
         mu, log_var = self.vae.posterior(features)
         z = reparameterise(mu, log_var)
@@ -139,7 +132,7 @@ class SITAR(WeightedMethod):
         }
 
     def classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
-        """Lines 11 and 12."""
+        """Compute lines 11 and 12 of Algorithm 1."""
         if self.config.objective == "analytic":
             return self.expected_classification(z, y, correlation)
         perturbed = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
@@ -148,7 +141,10 @@ class SITAR(WeightedMethod):
         return {"cross_entropy": robust, "consistency": consistency(logits, perturbed_logits)}
 
     def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
-        """The same in expectation over the noise, to second order (Theorem 1); `curvature` is part of the first."""
+        """Compute the expectation of these lines over the noise, to second order (Theorem 1).
+
+        `curvature` is part of the cross-entropy.
+        """
         with torch.autocast(z.device.type, enabled=False):  # second derivatives need float32 under mixed precision too
             expansion = expand(self.classifier, z.float(), y, self.noise.rows(correlation))
         robust, change = expansion.at(self.config.alpha)
@@ -160,7 +156,7 @@ class SITAR(WeightedMethod):
         }
 
     def divergence(self, z: Tensor, mu: Tensor, log_var: Tensor) -> dict[str, Tensor]:
-        """What keeps the latent close to the prior and its axes apart: beta * KL in the paper."""
+        """Compute the term that keeps the latent close to the prior and its axes apart: beta * KL in the paper."""
         match self.config.vae:
             case "beta":
                 kl = gaussian_kl(mu, log_var)
@@ -180,7 +176,7 @@ class SITAR(WeightedMethod):
         return {"loss": loss, "discriminator": loss}
 
     def logits(self, x: Tensor) -> Tensor:
-        """f(mu): the posterior mean, no noise."""
+        """Return f(mu). The latent is the posterior mean, without noise."""
         mu, _ = self.vae.encode(x)
         return self.classifier(mu)
 

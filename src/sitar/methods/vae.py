@@ -1,4 +1,4 @@
-"""A beta-VAE trained without labels, whose axes an audit looks at; a logistic regression on them stands in for a model.
+"""A beta-VAE learns without labels, and an audit looks at its axes. A logistic regression on them classifies.
 
 Departures: none from the paper's hypothesis validation but the sizes (docs/methods/vae.md).
 """
@@ -52,7 +52,10 @@ class BetaVAE(Method):
         yield FitPhase("logistic regression", self.fit)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Eq. 1, without the label. A pretrained encoder is left as it is: nothing would tell it what to keep."""
+        """Compute Eq. 1, without the label.
+
+        A pretrained encoder is left as it is, because nothing would tell it what to keep.
+        """
         features = self.vae.backbone(batch.x).detach()
         mu, log_var = self.vae.posterior(features)
         error = reconstruction(self.vae.decode(reparameterise(mu, log_var)), features)
@@ -60,7 +63,7 @@ class BetaVAE(Method):
         return {"loss": error + self.config.beta * kl, "reconstruction": error, "kl": kl}
 
     def fit(self, split: TrainSplit) -> None:
-        """The logistic regression; every class that occurs counts the same."""
+        """Fit the logistic regression. Every class that occurs counts the same."""
         x, y = split.x, split.y
         if self.shown is not None:
             x, y = x[self.shown.to(x.device)], y[self.shown.to(y.device)]

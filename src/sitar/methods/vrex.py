@@ -1,6 +1,7 @@
-"""V-REx (Krueger et al., 2021): the risk must be the same in every environment.
+"""V-REx (Krueger et al., 2021) asks that the risk is the same in every environment.
 
-Needs the environment of every training sample: an upper bound, not a rival.
+It needs the environment of every training sample, so it is an upper bound, not a rival.
+
 Departures: minibatches, drawn equally from the environments, instead of full batches; see docs/methods/vrex.md.
 """
 

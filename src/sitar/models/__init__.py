@@ -1,4 +1,4 @@
-"""Networks: they know shapes, not tasks."""
+"""These are the networks. They know shapes, not tasks."""
 
 from sitar.models.classifier import Classifier
 from sitar.models.conv import ConvDecoder, ConvEncoder

@@ -1,4 +1,4 @@
-"""Networks from settings: the encoder, VAE and classifier that every method shares, so that comparisons are fair."""
+"""Build the encoder, VAE and classifier that all methods share, from settings, so that comparisons are fair."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PIXEL_AXES = 10  # latent axes in pixel space, where no number is given
 
 
 class Inputs(Protocol):
-    """What a network must know of the data. Every `Task` has it."""
+    """Inputs tell a network what it must know of the data. Every `Task` has these."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input: (channel, height, width) of images, (feature,) of features."""
+        """Return the shape of one input: (channel, height, width) of images, (feature,) of features."""
         ...
 
     @property
@@ -32,12 +32,12 @@ class Inputs(Protocol):
 
     @property
     def features(self) -> tuple[Tensor, Tensor] | None:
-        """The mean and the deviation of each feature over the training split. Images have none."""
+        """Return the mean and the deviation of each feature over the training split. Images have none."""
         ...
 
 
 def with_latent_dim(model: ModelConfig, inputs: Inputs) -> ModelConfig:
-    """Fill in the number of latent axes where it is left open: a quarter of the features (the paper's rule), or ten."""
+    """Fill in the number of latent axes if it is left open: a quarter of the features (the paper's rule), or ten."""
     if model.latent_dim is not None:
         return model
     if len(inputs.shape) == 1:
@@ -50,7 +50,7 @@ def with_latent_dim(model: ModelConfig, inputs: Inputs) -> ModelConfig:
 
 
 def build_vae(model: ModelConfig, inputs: Inputs) -> VAE:
-    """Build the VAE of pixels, of features, or of what a pretrained encoder makes of images."""
+    """Build the VAE of pixels, of features, or of the features that a pretrained encoder makes of images."""
     backbone, shape = build_backbone(model, inputs)
     encoder, latent_dim = build_encoder(model, shape), model.axes
     features = isinstance(encoder, FeatureEncoder)
@@ -59,15 +59,15 @@ def build_vae(model: ModelConfig, inputs: Inputs) -> VAE:
 
 
 def build_network(model: ModelConfig, inputs: Inputs) -> Network:
-    """Build what baselines train: the encoder and classifier of SITAR, without decoder and noise."""
+    """Build the network that baselines train: the encoder and classifier of SITAR, without decoder and noise."""
     backbone, shape = build_backbone(model, inputs)
     return Network(build_encoder(model, shape), model.axes, build_classifier(model, inputs), backbone)
 
 
 def build_backbone(model: ModelConfig, inputs: Inputs) -> tuple[nn.Module | None, tuple[int, ...]]:
-    """Build what stands in front of the encoder, and say which shape comes out of it.
+    """Build the part in front of the encoder, and return it with the shape of its output.
 
-    Features are brought to one scale. Images go through a pretrained encoder where the settings name one.
+    Features are brought to one scale. Images go through a pretrained encoder if the settings name one.
     """
     if inputs.features is not None:
         return Standardise(*inputs.features), inputs.shape
@@ -78,7 +78,7 @@ def build_backbone(model: ModelConfig, inputs: Inputs) -> tuple[nn.Module | None
 
 
 def build_encoder(model: ModelConfig, shape: tuple[int, ...]) -> ConvEncoder | FeatureEncoder:
-    """Build the encoder for what comes out of the backbone."""
+    """Build the encoder that reads the output of the backbone."""
     if len(shape) == 1:
         return FeatureEncoder(shape[0])
     try:

@@ -1,4 +1,4 @@
-"""The small classifier on the latent (f in the paper)."""
+"""This is the small classifier on the latent (f in the paper)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
 class Classifier(nn.Module):
-    """One hidden layer. GELU, because with ReLU the curvature term of Theorem 1 vanishes almost everywhere."""
+    """The classifier has one hidden layer.
+
+    Its activation is GELU, because with ReLU the curvature term of Theorem 1 vanishes almost everywhere.
+    """
 
     def __init__(self, latent_dim: int, num_classes: int, hidden: int = 128, activation: str = "gelu") -> None:
         super().__init__()
@@ -18,7 +21,7 @@ class Classifier(nn.Module):
         )
 
     def features(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch hidden"]:
-        """What the last layer sees."""
+        """Return the input of the last layer."""
         return self.layers[:-1](z)
 
     @property

@@ -1,4 +1,4 @@
-"""Convolutional encoder and its mirror image, for images of any size and number of channels."""
+"""A convolutional encoder and its mirror image serve images of any size and number of channels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SMALLEST = 7
 
 
 def default_channels(height: int, width: int) -> tuple[int, ...]:
-    """Widths of the convolutions: the image is halved until its shorter side is at most 7 pixels.
+    """Return the widths of the convolutions, which halve the image until its shorter side is at most 7 pixels.
 
-    28x28 gives the two layers 32-64 of ColorMNIST, 64x64 the appendix's four, 32-32-64-128.
+    28x28 gives the two layers 32-64 of ColorMNIST. 64x64 gives the appendix's four, 32-32-64-128.
     """
     side, depth = min(height, width), 1
     while (side := _halved(side)) > _SMALLEST:
@@ -28,7 +28,7 @@ def _halved(size: int) -> int:
 
 
 class ConvEncoder(nn.Module):
-    """Strided convolutions with ReLU, flattened to `out_features`."""
+    """The encoder has strided convolutions with ReLU. Their output is flattened to `out_features`."""
 
     def __init__(self, shape: Sequence[int], channels: Sequence[int] | None = None) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class ConvEncoder(nn.Module):
 
 
 class ConvDecoder(nn.Module):
-    """Mirror image of an encoder: a linear layer, then transposed convolutions, a sigmoid at the end."""
+    """The decoder mirrors an encoder: a linear layer, transposed convolutions, and a sigmoid at the end."""
 
     def __init__(self, latent_dim: int, encoder: ConvEncoder) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Discriminator(nn.Module):
-    """Linear layers with leaky ReLU, two outputs."""
+    """The discriminator has linear layers with leaky ReLU, and two outputs."""
 
     def __init__(self, latent_dim: int, hidden: int = 256, layers: int = 3) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Encoder and decoder of a VAE in a space of features: of a pretrained network, or a user's own embeddings."""
+"""Encode and decode features instead of images: those of a pretrained network, or a user's own embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class FeatureEncoder(nn.Module):
-    """Two linear layers with GELU, from d to d/2 and to d/4 (appendix); `out_features` is the latter."""
+    """The encoder has two linear layers with GELU, from d to d/2 and to d/4 (appendix). d/4 is `out_features`."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class FeatureEncoder(nn.Module):
 
 
 class FeatureDecoder(nn.Module):
-    """Mirror image of the encoder, linear at the end: features have no bounds."""
+    """The decoder is the mirror image of the encoder. It is linear at the end, because features have no bounds."""
 
     def __init__(self, latent_dim: int, encoder: FeatureEncoder) -> None:
         super().__init__()
@@ -32,9 +32,9 @@ class FeatureDecoder(nn.Module):
 
 
 class Standardise(nn.Module):
-    """Features of mean 0 and variance 1 over the training split, so that beta means the same for every embedding.
+    """Features get mean 0 and variance 1 over the training split, so that beta means the same for every embedding.
 
-    A feature that never changes there is 0.
+    A feature that never changes there becomes 0.
     """
 
     mean: Tensor

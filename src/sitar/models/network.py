@@ -1,4 +1,4 @@
-"""A plain classifier on the encoder that every method shares."""
+"""This is a plain classifier on the encoder that all methods share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from sitar.models.classifier import Classifier
 
 
 class Network(nn.Module):
-    """Backbone, encoder, the linear layer that is the posterior mean elsewhere, and the small classifier."""
+    """A network has a backbone, an encoder, a linear layer and the small classifier.
+
+    The linear layer is the posterior mean in other methods.
+    """
 
     def __init__(
         self, encoder: nn.Module, latent_dim: int, classifier: Classifier, backbone: nn.Module | None = None
@@ -21,7 +24,7 @@ class Network(nn.Module):
         self.classifier = classifier
 
     def features(self, x: Tensor) -> Float[Tensor, "batch hidden"]:
-        """What the last layer sees."""
+        """Return the input of the last layer."""
         return self.classifier.features(self.mean(self.encoder(self.backbone(x))))
 
     @property

@@ -1,4 +1,4 @@
-"""Pretrained image encoders: networks of timm without their head, weights from the hub or a local file."""
+"""Pretrained image encoders are networks of timm without their head. Weights come from the hub or a local file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HUB, RANDOM = "hub", "random"
 
 
 class PretrainedEncoder(nn.Module):
-    """Images in [0, 1] to `out_features`, normalised as the network's weights expect."""
+    """The encoder turns images in [0, 1] into `out_features`. It normalises them as its weights expect."""
 
     mean: Tensor
     std: Tensor
@@ -42,20 +42,20 @@ class PretrainedEncoder(nn.Module):
 
 
 def encoder_features(name: str, shape: Sequence[int]) -> int:
-    """How many features a network of timm makes of images of a shape. The random state is not touched."""
+    """Return how many features a network of timm makes of images of a shape. The random state is not touched."""
     with torch.random.fork_rng(devices=[]):
         return _width(_create(name, from_hub=False), name, shape)
 
 
 def _width(network: nn.Module, name: str, shape: Sequence[int]) -> int:
-    """Found by trying: what networks say of themselves is not always what comes out."""
+    """Find the number of outputs by a trial, because what networks say of themselves is not always right."""
     if shape[0] != 3:
         raise ConfigError(f"model.encoder needs images of three channels, and these have {shape[0]}.")
     was_training = network.training
     try:
         with torch.no_grad():
             return network.eval()(torch.zeros(1, *shape)).shape[1]
-    except Exception as error:  # what a network raises for a size that it cannot read is its own affair
+    except Exception as error:  # networks raise different errors for a size that they cannot read
         size = network.pretrained_cfg["input_size"][-1]  # type: ignore[index]
         raise ConfigError(
             f"model.encoder {name!r} cannot read images of {shape[1]}x{shape[2]} ({error}). It was trained with "
@@ -74,7 +74,7 @@ def _create(name: str, *, from_hub: bool) -> nn.Module:
         )
     try:
         return timm.create_model(name, pretrained=from_hub, num_classes=0)
-    except Exception as error:  # what the hub's client raises without a network is not specified
+    except Exception as error:  # it is not specified what the hub's client raises if there is no network
         raise ConfigError(
             f"The weights of {name!r} cannot be had ({type(error).__name__}: {error}). Check the network, or give a "
             "file of weights with model.encoder_weights."
@@ -82,7 +82,7 @@ def _create(name: str, *, from_hub: bool) -> nn.Module:
 
 
 def _load(network: nn.Module, path: Path, name: str) -> None:
-    """Weights from a file by the names of timm; a head of classes in it is left out."""
+    """Load weights from a file by the names of timm. A classification head in it is left out."""
     try:
         given = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except (OSError, SafetensorError, RuntimeError, ValueError, EOFError) as error:
@@ -106,7 +106,10 @@ def _load(network: nn.Module, path: Path, name: str) -> None:
 
 
 def _move_stride(network: nn.Module, name: str) -> None:
-    """As the first ResNets and their Caffe and Keras weights have it: a stage halves in its first 1x1 convolution."""
+    """Let a stage halve the image in its first 1x1 convolution.
+
+    The first ResNets, and their Caffe and Keras weights, have the stride there.
+    """
     stages = [getattr(network, f"layer{i}", None) for i in (2, 3, 4)]
     for stage in stages:
         block = stage[0] if isinstance(stage, nn.Sequential) else None

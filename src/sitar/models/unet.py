@@ -1,4 +1,4 @@
-"""A class-conditional U-Net from diffusers, for images of any size and number of channels, and its noise schedule."""
+"""A class-conditional U-Net from diffusers, with its noise schedule, takes images of any size and channels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MISSING = 'This method needs diffusers, which cannot be imported ({}). Run `pip 
 
 
 class ConditionalUNet(nn.Module):
-    """Predicts the noise in `x` at step `t` for class `y`.
+    """The U-Net predicts the noise in `x` at step `t` for class `y`.
 
-    Every width but the first halves the image. Where it does not divide, the image is padded with zeros and the
-    prediction cropped. There is no attention: once the image is small, the convolutions see all of it.
+    Every width but the first halves the image. If its size cannot be divided, the image is padded with zeros and the
+    prediction is cropped. There is no attention: once the image is small, the convolutions see all of it.
     """
 
     def __init__(self, shape: Sequence[int], num_classes: int, channels: Sequence[int], layers_per_block: int) -> None:
@@ -57,13 +57,16 @@ class ConditionalUNet(nn.Module):
 
 
 def norm_groups(channels: Sequence[int]) -> int:
-    """Groups of the group normalisation: the most, up to 32, that divide every width and hold four channels or more."""
+    """Return how many groups group normalisation has: the most, up to 32, that divide every width.
+
+    A group holds four channels or more.
+    """
     common = gcd(*channels)
     return max((groups for groups in range(1, 33) if common % groups == 0 and common // groups >= 4), default=1)
 
 
 def cosine_alphas_cumprod(steps: int) -> Float[Tensor, " step"]:
-    """alpha_bar of every step, falling from almost 1 to almost 0 (Nichol and Dhariwal 2021)."""
+    """Return alpha_bar of every step. It falls from almost 1 to almost 0 (Nichol and Dhariwal, 2021)."""
     try:
         from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A Gaussian variational autoencoder around any encoder and decoder."""
+"""A Gaussian variational autoencoder is built around any encoder and decoder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 class VAE(nn.Module):
-    """Linear heads for the posterior's mean and log-variance on top of an encoder that has `out_features`.
+    """The VAE has linear heads for the posterior's mean and log-variance, on top of an encoder that has `out_features`.
 
-    What is encoded and reconstructed are the `num_inputs` features that `backbone` makes of an input; by default the
+    It encodes and reconstructs the `num_inputs` features that `backbone` makes of an input. By default these are the
     input itself.
     """
 
@@ -31,18 +31,19 @@ class VAE(nn.Module):
         self.log_variance = nn.Linear(features, latent_dim)
 
     def encode(self, x: Tensor) -> tuple[Float[Tensor, "batch latent"], Float[Tensor, "batch latent"]]:
-        """Mean and log-variance of the posterior of an input."""
+        """Return the mean and log-variance of the posterior of an input."""
         return self.posterior(self.backbone(x))
 
     def posterior(self, features: Tensor) -> tuple[Float[Tensor, "batch latent"], Float[Tensor, "batch latent"]]:
-        """The same of what the backbone has made of an input."""
+        """Return the mean and log-variance of the posterior, from what the backbone has made of an input."""
         hidden = self.encoder(features)
         return self.mean(hidden), self.log_variance(hidden)
 
     def target(self, features: Tensor) -> Tensor:
         """Return what `decode` is compared with.
 
-        It is held fixed: a backbone that is trained too would otherwise learn features that are easy to reconstruct.
+        It carries no gradient. Otherwise a backbone that is trained too would learn features that are easy to
+        reconstruct.
         """
         return features.detach()
 

@@ -1,4 +1,4 @@
-"""Weights of a module as the bytes of a safetensors file. Nothing is unpickled."""
+"""Write and read the weights of a module as the bytes of a safetensors file. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def to_bytes(weights: Mapping[str, Tensor]) -> bytes:
 
 
 def load_weights(content: bytes, into: nn.Module, file: Path) -> None:
-    """Put the weights of a run into a module that has just these. `file` is named where they do not fit."""
+    """Put the weights of a run into a module. An error names `file` if the weights do not fit exactly."""
     try:
         into.load_state_dict(load(content))
     except SafetensorError as error:

@@ -1,4 +1,4 @@
-"""Presets: named settings in YAML files, and the configuration that comes of one.
+"""Presets are named settings in YAML files. Here one of them becomes a configuration.
 
 A preset is called DATASET/METHOD. It holds what differs from the base of its folder and from the defaults of the code,
 each value with its source (docs/protocol.md). Other packages add presets through the entry point group `sitar.presets`.

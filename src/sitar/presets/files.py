@@ -1,4 +1,4 @@
-"""The YAML files of presets: where they are, what stands in them, and how a preset and its base become one.
+"""Find and read the YAML files of presets, and merge a preset with its base.
 
 The base of DATASET/METHOD is DATASET/_base. A file of a user's own has a base only if it names one: `base: DATASET`, or
 the path of a YAML file, relative to its own folder. A base holds `data`, `model` and `train`, and has no base itself.
@@ -32,7 +32,7 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """What a YAML file says: its values, the source of each by (section, key), and the comments at its top."""
+    """Holds what a YAML file says: its values, the source of each by (section, key), and the comments at its top."""
 
     name: str
     comments: list[str]
@@ -40,20 +40,20 @@ class SettingsFile:
     sources: dict[tuple[str, str], str]
 
     def section(self, name: str) -> dict[str, Any]:
-        """Return the settings of a section, none where it is absent or no mapping."""
+        """Return the settings of a section. There are none if it is absent or no mapping."""
         value = self.values.get(name)
         return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset's own file and its base."""
+    """Holds a preset's own file and its base."""
 
     own: SettingsFile
     base: SettingsFile
 
     def merged(self) -> dict[str, Any]:
-        """Return the values of both, setting by setting; where both have one, the preset's own counts."""
+        """Return the values of both, setting by setting. If both have one, the preset's own counts."""
         values = {key: value for key, value in self.own.values.items() if key != "base"}
         for section in self.base.values:
             if values.get(section) is None or isinstance(values[section], dict):
@@ -103,7 +103,7 @@ def _named_base(own: SettingsFile) -> SettingsFile:
 
 
 def _base(file: Traversable, name: str, preset: str) -> SettingsFile:
-    """Read a base; what it may not hold is an error."""
+    """Read a base. Sections that it may not hold are an error."""
     base = _parse(_text(file, f"the base {name!r} of {preset!r}"), name)
     if "base" in base.values:
         raise ConfigError(f"{preset!r}: its base {name!r} names a base of its own. Put the settings of both into one.")
@@ -117,20 +117,20 @@ def _base(file: Traversable, name: str, preset: str) -> SettingsFile:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A file of presets and the package that brings it."""
+class _PresetFile:
+    """Holds a file of a preset, and the name of the package that brings it."""
 
     file: Traversable
     package: str
 
 
 @functools.cache
-def _files() -> dict[str, _Found]:
+def _files() -> dict[str, _PresetFile]:
     """Find the file of every preset and base by name: ours, then those of packages that register presets.
 
     Presets of another package join the folder of the same name, so they have its base.
     """
-    files = {name: _Found(file, "sitar") for name, file in _yaml_files(resources.files("sitar.presets")).items()}
+    files = {name: _PresetFile(file, "sitar") for name, file in _yaml_files(resources.files("sitar.presets")).items()}
     for plugin in find_plugins(ENTRY_POINTS):
         package, module = plugin.package, plugin.entry.module
         try:
@@ -143,7 +143,7 @@ def _files() -> dict[str, _Found]:
                 owner = files[name].package
                 logger.warning("%s.yaml of the package %r is refused: %r has one of that name.", name, package, owner)
             else:
-                files[name] = _Found(file, package)
+                files[name] = _PresetFile(file, package)
     return files
 
 

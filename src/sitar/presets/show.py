@@ -1,4 +1,4 @@
-"""A preset as a user wants to see it: every setting, where it comes from, and its source."""
+"""Show a preset to a user: every setting, where it comes from, and its source."""
 
 from __future__ import annotations
 

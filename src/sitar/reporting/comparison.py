@@ -1,4 +1,4 @@
-"""Runs side by side: rows of runs that differ in the seed alone, and comparisons of runs on the same data."""
+"""Put runs side by side: rows of runs that differ in the seed alone, and comparisons of runs on the same data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ in nothing but the seed."""
+    """A row holds runs that differ in nothing but the seed."""
 
     label: str
     runs: list[Run]
@@ -49,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparedRun(Run):
-    """A run with its place and its name in a comparison."""
+    """A compared run has a place and a name in a comparison."""
 
     row: int
     label: str
@@ -57,7 +57,7 @@ class ComparedRun(Run):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs on the same data. A row is runs that differ in the seed alone."""
+    """A comparison holds runs on the same data. A row is runs that differ in the seed alone."""
 
     dataset: str
     rows: list[Row]

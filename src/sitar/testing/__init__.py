@@ -1,4 +1,4 @@
-"""Contract checks that a package can run on the methods and datasets that it adds (docs/extending.md).
+"""A package can run these contract checks on the methods and datasets that it adds (docs/extending.md).
 
 `check_method("mixup")` runs all of them. With pytest, `@pytest.mark.parametrize("check", method_checks("mixup"))` on a
 test that calls `check()` makes a test of each.

@@ -1,4 +1,4 @@
-"""The shape of a contract: checks that have a name and a sentence, and an error that says which one is broken."""
+"""A contract consists of checks. Each has a name and a sentence, and its error says what is broken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ContractError(AssertionError):
 
 @dataclass(frozen=True)
 class Check:
-    """One check of one method or dataset, ready to be called.
+    """A check asks one thing of one method or dataset, and is ready to be called.
 
     `function` asserts something. Its docstring begins with a sentence that says what is expected. pytest shows
     `__name__` as the name of the test.

@@ -1,4 +1,4 @@
-"""What every data set promises, as checks. A package that adds a data set can run them on it.
+"""These checks say what every data set promises. A package that adds a data set can run them on it.
 
 A check is a function of a `DatasetCase`. It asserts, and its docstring says what the data set should do.
 """
@@ -29,7 +29,7 @@ from sitar.testing.contract import Check
 
 
 class DatasetCase:
-    """A registered data set with settings that make it small. Where it needs files, the settings name them."""
+    """A case is a registered data set with settings that make it small. If it needs files, the settings name them."""
 
     def __init__(self, name: str, settings: Mapping[str, Any] | None = None) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class DatasetCase:
 
     @property
     def dataset(self) -> type[Dataset]:
-        """The class."""
+        """Return the class."""
         return DATASETS.get(self.name)
 
     def config(self, **changed: Any) -> NamedConfig:
@@ -46,12 +46,12 @@ class DatasetCase:
 
     @functools.cached_property
     def data(self) -> Data:
-        """The data, loaded once."""
+        """Return the data, loaded once."""
         return load_data(self.config(), progress=False)
 
     @functools.cached_property
     def samples(self) -> SampleTable:
-        """The sample table, read once."""
+        """Return the sample table, read once."""
         return self.dataset.samples(self.config())
 
 
@@ -148,7 +148,7 @@ def check_published_counts_can_be_compared(case: DatasetCase) -> None:
 
 
 def check_same_settings_give_the_same_data(case: DatasetCase) -> None:
-    """The same settings give the same samples in the same order, and nobody's random numbers are touched."""
+    """Equal settings give the same samples in the same order, and nobody's random numbers are touched."""
     before = torch.get_rng_state()
     again = load_data(case.config(), progress=False)
     assert torch.equal(torch.get_rng_state(), before), "loading draws from torch's global random numbers"

@@ -13,7 +13,7 @@ from sitar.run_folder import RunFolder
 
 
 class Stop(BaseException):
-    """A process that ends here. No handler of Exception may catch it."""
+    """This ends a process, as a kill would. It is no Exception, so that no handler catches it."""
 
 
 def writes(call: Callable[[], object], stop_at: int | None = None, before: Callable[[], object] = lambda: None) -> int:

@@ -1,4 +1,4 @@
-"""What every method promises, as checks. A package that adds a method can run them on it.
+"""These checks say what every method promises. A package that adds a method can run them on it.
 
 A check is a function of a `MethodCase`. It asserts, and its docstring says what the method should do.
 """
@@ -47,7 +47,7 @@ FILES = {
 
 
 class MethodCase:
-    """A method with some of its settings, on toy data of some classes."""
+    """A case is a method with chosen settings, on toy data with a chosen number of classes."""
 
     def __init__(self, name: str, options: Mapping[str, Any] | None = None, classes: int = 2) -> None:
         self.name = name
@@ -79,13 +79,13 @@ class MethodCase:
 
     @functools.cached_property
     def finished(self) -> tuple[RunFolder, int]:
-        """The uninterrupted run, made once, and how many writes it makes."""
+        """Return the uninterrupted run, made once, and how many writes it makes."""
         count = writes(lambda: self.run("finished"))
         return RunFolder(self._folder / "finished"), count
 
     @functools.cached_property
     def data(self) -> Data:
-        """The toy data as the method may see it."""
+        """Return the toy data as the method may see it."""
         return data_for(self.config(), toy.Toy.load(toy.ToyConfig(classes=self.classes)))
 
     def fresh(self, seed: int = 0) -> Method:
@@ -105,7 +105,7 @@ class MethodCase:
 
 
 class LossModule(nn.Module):
-    """An objective's loss as a module, for what works on modules."""
+    """This module computes an objective's loss, for tools that work on modules."""
 
     def __init__(self, method: Method, objective: Objective) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A tiny generated dataset on which contract checks train in a second.
+"""This tiny generated dataset lets contract checks train in a second.
 
 A bright bar in each image shows the class, and the colour of the bar is a shortcut. A share `rho` of the training
 samples has the colour that goes with the label. `val` and `id_test` are like training; in `val_ood` and `ood_test` a
@@ -24,7 +24,7 @@ PIXELS = 14
 
 
 class ToyConfig(NamedConfig):
-    """Settings of the toy."""
+    """These are the settings of the toy."""
 
     name: Literal["contract_toy"] = NAME
     classes: int = Field(default=2, ge=2, le=4)
@@ -34,7 +34,7 @@ class ToyConfig(NamedConfig):
 
 
 class Toy(Dataset):
-    """Images (3, 14, 14) of a bar in noise. The same settings give the same images."""
+    """The toy has images (3, 14, 14) of a bar in noise. The same settings give the same images."""
 
     Config = ToyConfig
     title = "Toy of the contract"

@@ -1,1 +1,1 @@
-"""Training: runs the phases of any method and never knows which one it is."""
+"""Training runs the phases of any method and never knows which one it is."""

@@ -1,4 +1,4 @@
-"""Checkpoints: one file with everything a run needs to continue. Nothing is unpickled."""
+"""A checkpoint is one file with everything that a run needs to continue. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE_KEYS = ("phase", "progress", "method", "lines", "seconds", "selected_epoch
 
 
 def to_cpu(value: Any) -> Any:
-    """A copy of nested containers with every tensor on the CPU."""
+    """Copy nested containers, with every tensor on the CPU."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
@@ -35,13 +35,13 @@ def save_state(folder: RunFolder, state: State) -> None:
 
 
 def load_state(folder: RunFolder) -> State | None:
-    """The last checkpoint of an unfinished run, or None when it was stopped before the first."""
+    """Load the last checkpoint of an unfinished run. Return None if it was stopped before the first."""
     if (content := folder.state()) is None:
         return None
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return {key: state[key] for key in STATE_KEYS}
-    except Exception as error:  # what torch raises for a damaged file is not specified
+    except Exception as error:  # it is not specified what torch raises for a damaged file
         raise RunError(
             f"The checkpoint {str(folder.state_file)!r} is damaged ({type(error).__name__}). Start the run again in "
             "another folder."
@@ -49,7 +49,7 @@ def load_state(folder: RunFolder) -> State | None:
 
 
 def snapshot(method: nn.Module, optimisers: Sequence[Optimizer]) -> Callable[[], None]:
-    """A function that puts weights, buffers and optimisers back as they are now, in place."""
+    """Return a function that puts weights, buffers and optimisers back as they are now, in place."""
     weights = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     saved = [
         {parameter: {k: v.clone() for k, v in state.items()} for parameter, state in optimiser.state.items()}

@@ -1,4 +1,4 @@
-"""Where a run happened: commit, versions, device, and what came from other packages and files."""
+"""Describe where a run happened: commit, versions, device, and what came from other packages and files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
 
 
 def describe_plugins(config: RunConfig) -> dict[str, Any]:
-    """Say which package or file the dataset and the method of a run come from, where they are not ours."""
+    """Say which package or file the dataset and the method of a run come from, if they are not part of this library."""
     sources = {
         "dataset": DATASETS.added_by(config.data.name),
         "method": METHODS.added_by(config.method.name),
@@ -48,13 +48,13 @@ def describe_plugins(config: RunConfig) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Of what sitar needs, and of the extras that are installed; None where it is missing."""
+    """Return the version of every package that sitar needs, and of the installed extras. A missing package has None."""
     extras = {name: version for name in EXTRAS if (version := _version(name)) is not None}
     return {name: _version(name) for name in PACKAGES} | extras
 
 
 def commit() -> str | None:
-    """The commit of the source that runs, "-dirty" when it was changed since; None outside a checkout."""
+    """Return the commit of the source that runs, with "-dirty" if it was changed. Return None outside a checkout."""
     here = Path(__file__).parent
     try:
         head = subprocess.run(

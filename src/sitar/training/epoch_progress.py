@@ -1,4 +1,4 @@
-"""Progress: a bar with the time left on a terminal, a plain line now and then elsewhere."""
+"""Show the progress of training: as a bar on a terminal, and elsewhere as a plain line now and then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sitar.progress import LINE_SECONDS
 
 
 class ProgressBar:
-    """Shows a run's epochs on standard error. `enabled=False` shows nothing."""
+    """A progress bar shows a run's epochs on standard error. With `enabled=False` it shows nothing."""
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
@@ -54,7 +54,7 @@ class ProgressBar:
             self.bar.update(self.task, completed=round(epoch + step / self.steps, 2))
 
     def evaluating(self, split: str, total: int) -> Callable[[int], None]:
-        """A function to call with how many samples of a split are done: where scoring is slow, it is seen to move."""
+        """Return a function that is told how many samples of a split are done, so that slow scoring shows progress."""
         began = time.perf_counter()
 
         def watch(done: int) -> None:
@@ -69,7 +69,7 @@ class ProgressBar:
         return watch
 
     def epoch(self, line: dict[str, Any]) -> None:
-        """After an epoch, with what was logged of it."""
+        """Show the end of an epoch, with what was logged of it."""
         done = line["epoch"]
         note = f"loss {line['loss']:.4g}" + "".join(
             f"  {split} {100 * metrics['average']:.1f} %"

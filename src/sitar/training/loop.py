@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -27,6 +29,7 @@ from sitar.training.optimise import restore_optimiser
 from sitar.training.plan import Plan, plan_phase
 from sitar.training.seeding import INIT, NOISE, seed_everything
 from sitar.training.step import CapturedStep, EagerStep
+from sitar.training.threads import Rehearsal
 
 RESIDENT_SHARE = 0.6  # of the free memory of a device that training data may take
 GLANCE_SECONDS = 0.5  # between looks at a running epoch
@@ -86,6 +89,31 @@ class Loop:
             else:
                 self._train(phase, number, progress)
             self._save(number + 1, progress=None)
+
+    @contextmanager
+    def rehearse(self) -> Iterator[Rehearsal | None]:
+        """Lend a step of the first phase to try out, always on the same batch, and put back all that it has changed.
+
+        A first phase without steps lends None. As for a captured step, all that a method changes is in its state.
+        """
+        restore = snapshot(self.method, [])
+        with torch.random.fork_rng(devices=[]):
+            phase = next(self.method.phases(), None)
+            if not isinstance(phase, GradientPhase):
+                yield None
+            else:
+                plan = plan_phase(phase, 0, len(self.train), self.config)
+                self.method.train()
+                step = self._build_step(plan, plan.optimisers(self.device))  # training has new ones of its own
+                step.begin_epoch(plan.order(0))
+
+                def again() -> None:
+                    step.position.zero_()
+                    step(plan.rates(0))
+
+                yield Rehearsal(again, plan.steps * plan.epochs)
+        self.method.zero_grad(set_to_none=True)
+        restore()
 
     def elapsed(self) -> float:
         """Return the seconds of training, those before a stop included."""
@@ -214,7 +242,7 @@ class Loop:
 
 @dataclass
 class Best:
-    """The best epoch so far by the rule of selection, and for how many evaluations nothing has beaten it."""
+    """Holds the best epoch so far by the rule of selection, and for how many evaluations nothing has beaten it."""
 
     value: float | None = None
     epoch: int | None = None

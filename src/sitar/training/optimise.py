@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules."""
+"""Build optimisers, and compute learning rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from sitar.config import TrainConfig
 
 
 def build_optimiser(config: TrainConfig, parameters: Sequence[nn.Parameter], device: torch.device) -> Optimizer:
-    """The optimiser of one objective. Its learning rate is a tensor on a GPU, so that a captured step can follow it."""
+    """Build the optimiser of one objective.
+
+    On a GPU its learning rate is a tensor, so that a captured step reads the current value.
+    """
     on_gpu = device.type == "cuda"
     rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
     if config.optimiser == "sgd":
@@ -32,8 +35,11 @@ def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
 
 
 def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
-    """Load a saved state but keep this optimiser's own options: the run may have been started on another device, and
-    a captured step reads this one's learning-rate tensor."""
+    """Load a saved state, but keep this optimiser's own options.
+
+    The run may have been started on another device, and a captured step reads the learning-rate tensor of this
+    optimiser.
+    """
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
     optimiser.load_state_dict(state)
     for group, own in zip(optimiser.param_groups, options, strict=True):
@@ -41,7 +47,10 @@ def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, epochs: int) -> float:
-    """The rate of a step counted from 0: a linear warm-up, then constant, or falling to 0 at the end of the phase."""
+    """Return the learning rate of a step, counted from 0.
+
+    It rises linearly during the warm-up. Then it is constant, or falls to 0 until the end of the phase.
+    """
     warmup = config.warmup_epochs * steps_per_epoch
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)

@@ -1,4 +1,4 @@
-"""What a gradient phase will do: which samples each step sees, for how many epochs, and at which learning rates."""
+"""Plan a gradient phase: which samples each step sees, for how many epochs, and at which learning rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sitar.training.seeding import epoch_order
 
 @dataclass(frozen=True)
 class Plan:
-    """The epochs of a phase. All of it follows from the settings: a resumed run makes the same plan again."""
+    """A plan holds the epochs of a phase. A resumed run makes the same plan, from its settings alone."""
 
     phase: GradientPhase
     number: int  # of the phase, counted from 0

@@ -1,4 +1,4 @@
-"""A run from settings to a finished run folder."""
+"""Make a run: from settings to a finished run folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import shlex
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from sitar.training.environment import describe_environment, describe_plugins
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop
 from sitar.training.seeding import INIT, seed_everything
+from sitar.training.threads import cpu_threads
 
 
 def train(
@@ -45,7 +47,8 @@ def train(
 
     `overrides` are "section.key=value" strings. Without `out` the folder is runs/<preset>/seed<N>, with a short hash
     of the overrides. `resume` continues a run that was stopped, exactly; a finished run is left as it is.
-    The caller's random state is not touched.
+    The caller's random state and number of threads are not touched. On a CPU a run takes the number of threads that
+    is fastest in a few steps at its start, unless you have set one (`training/threads.py`).
     """
     overrides = list(overrides)
     config = load_config(preset, overrides, seed)
@@ -99,11 +102,14 @@ def train_keeping_data(
                 data = encoder.data(data, shown.evaluating)
         method = build_method(config, data.task)
         loop = Loop(method, data, config, folder=folder, device=place, shown=shown)
-        with folder.lock(), shown:
+        with folder.lock(), shown, ExitStack() as stack:
             state = load_state(folder) if resuming else None
             if not resuming:
                 folder.create(config.to_dict())
-            _write_environment(folder, config, data, place, command(config, overrides))
+            first = _first_environment(folder, data)
+            if place.type == "cpu":
+                stack.enter_context(cpu_threads(loop.rehearse, _recorded_threads(first)))
+            _write_environment(folder, config, data, place, command(config, overrides), first)
             if encoder is not None and folder.encoder() is None:
                 folder.write_encoder(to_bytes(encoder.network.state_dict()))
             loop.run(state)
@@ -114,14 +120,14 @@ def train_keeping_data(
 
 
 def command(config: RunConfig, overrides: Iterable[str]) -> str:
-    """What makes this run again."""
+    """Return the command that makes this run again."""
     settings = [word for setting in overrides for word in ("--set", setting)]
     imports = [word for file in imported_files() for word in ("--import", file)]
     return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
 
 
 def _check_inputs(config: RunConfig, data: Data) -> None:
-    """Settings of one section that another forbids."""
+    """Refuse settings that the data, or another section, does not allow."""
     images = len(data.task.shape) == 3
     if config.model.encoder is not None and not images:
         raise ConfigError("model.encoder reads images, and this data holds features already. Leave it out.")
@@ -169,29 +175,41 @@ def _check_same(config: RunConfig, folder: RunFolder) -> None:
         )
 
 
-def _write_environment(folder: RunFolder, config: RunConfig, data: Data, device: torch.device, command: str) -> None:
+def _first_environment(folder: RunFolder, data: Data) -> dict[str, Any] | None:
+    """Return what was written when the run was started, or None for a new run. Other data than then is refused."""
+    try:
+        first = folder.environment()
+    except RunError as error:
+        raise RunError(
+            f"{str(folder.environment_file)!r} is damaged, so the run cannot be resumed. Start again in another folder."
+        ) from error
+    if first is not None and first["data_checksum"] != data.checksum:
+        raise RunError(
+            f"The data has changed since the run in {str(folder.path)!r} was started, so it cannot be resumed. "
+            "Bring the data back, or start again in another folder."
+        )
+    return first
+
+
+def _recorded_threads(first: dict[str, Any] | None) -> int | None:
+    """Return how many threads a run on the CPU was started on, or None where there is no such run."""
+    if first is None or not str(first.get("device")).startswith("cpu"):
+        return None
+    threads = first.get("threads")
+    return threads if isinstance(threads, int) and threads > 0 else None
+
+
+def _write_environment(
+    folder: RunFolder, config: RunConfig, data: Data, device: torch.device, command: str, first: dict[str, Any] | None
+) -> None:
     """Write who ran this where. A resumed run keeps its first entry and adds one for each resume.
 
     Where the data has moved since, the configuration is written anew, so that the run finds it.
     """
     now = {**describe_environment(device), **describe_plugins(config)}
     now |= {"command": command, "seed": config.seed, "data_checksum": data.checksum}
-    if (first := _first_environment(folder)) is not None:
-        if first["data_checksum"] != data.checksum:
-            raise RunError(
-                f"The data has changed since the run in {str(folder.path)!r} was started, so it cannot be resumed. "
-                "Bring the data back, or start again in another folder."
-            )
+    if first is not None:
         now = {**first, "resumed": [*first.get("resumed", []), now]}
-        if folder.read_config() != config.to_dict():
+        if run_config(folder.read_config()) != config:
             folder.write_config(config.to_dict())
     folder.write_environment(now)
-
-
-def _first_environment(folder: RunFolder) -> dict[str, Any] | None:
-    try:
-        return folder.environment()
-    except RunError as error:
-        raise RunError(
-            f"{str(folder.environment_file)!r} is damaged, so the run cannot be resumed. Start again in another folder."
-        ) from error

@@ -1,4 +1,4 @@
-"""Random state as a function of (seed, phase, epoch): nothing of it needs saving, and resuming is exact."""
+"""Random state follows from (seed, phase, epoch), so none of it needs saving, and a resumed run is exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INIT, ORDER, NOISE = range(3)
 
 
 def derive_seed(seed: int, *path: int) -> int:
-    """A well-mixed seed for one purpose within a run."""
+    """Return a well-mixed seed for one purpose within a run."""
     return int(np.random.SeedSequence((seed, *path)).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -22,9 +22,12 @@ def seed_everything(seed: int, *path: int) -> None:
 def epoch_order(
     indices: Tensor, batch_size: int, *, seed: int, phase: int, epoch: int, sampling: Tensor | None = None
 ) -> Tensor:
-    """An epoch as (step, batch): every one of `indices` once in random order, or, with `sampling`, as many drawn with
-    replacement in proportion to it. The last batch is filled up from the front, so that all batches have one size.
-    Drawn on the CPU: the order is the same on every device."""
+    """Return which samples each step of an epoch sees, as (step, batch).
+
+    Without `sampling`, every one of `indices` comes once, in random order. With it, as many are drawn with replacement,
+    in proportion to `sampling`. The last batch is filled up from the front, so that all batches have one size. The
+    order is drawn on the CPU, so that it is the same on every device.
+    """
     generator = torch.Generator().manual_seed(derive_seed(seed, ORDER, phase, epoch))
     if sampling is None:
         shuffled = indices[torch.randperm(len(indices), generator=generator)]

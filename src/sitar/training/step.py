@@ -1,7 +1,7 @@
-"""One training step over data that lives on the device: plain eager, or the whole step captured as a CUDA graph.
+"""Run one training step on data that lies on the device: eagerly, or with the whole step captured as a CUDA graph.
 
-A step gathers its batch, runs every objective (loss, gradient, optimiser) and adds the loss terms to running sums.
-It reads its place in the epoch from tensors on the device, so that the captured step is one launch.
+A step gathers its batch, runs every objective (loss, gradient, optimiser) and adds the loss terms to running sums. It
+reads its place in the epoch from tensors on the device, so that a captured step is a single launch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARM_UP_STEPS = 3
 
 
 class EagerStep:
-    """The reference: what a captured step must agree with."""
+    """An eager step runs operation by operation. It is the reference that a captured step must agree with."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class EagerStep:
         self.sums: dict[str, Tensor] = {}
 
     def begin_epoch(self, order: Tensor) -> None:
-        """`order` (step, batch) says which samples each step sees."""
+        """Begin an epoch. `order` (step, batch) says which samples each step sees."""
         self.order.copy_(order)
         self.position.zero_()
         for total in self.sums.values():
@@ -87,10 +87,10 @@ class EagerStep:
 
 
 class CapturedStep(EagerStep):
-    """The same step as one CUDA graph.
+    """A captured step runs the whole step as one CUDA graph.
 
-    The warm-up steps that CUDA asks for before a capture run on the real parameters; `restore` puts back all that
-    they change, so that a captured run starts where an eager one does.
+    CUDA asks for warm-up steps before a capture, and they run on the real parameters. `restore` puts back all that they
+    change, so that a captured run starts where an eager one does.
     """
 
     def __init__(self, *parts: Any, restore: Callable[[], None], **sizes: Any) -> None:

@@ -66,5 +66,8 @@ def _as_columns(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _is_row_number(name: str) -> bool:
-    """Whether a column is one that pandas adds: nobody means it by a pattern, and sorted rows give the label away."""
+    """Return whether pandas has added a column.
+
+    A pattern never means such a column, and the number of a row gives the label away if rows are sorted.
+    """
     return name == "" or name.startswith(("Unnamed:", "__index_level_"))
