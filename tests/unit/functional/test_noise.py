@@ -189,15 +189,3 @@ def test_noise_runs_for_copies_under_vmap(kind, correlation):
     if kind.no_rows is None:
         rows = torch.vmap(kind.rows)(correlations)
         close(rows, torch.stack([kind.rows(one) for one in correlations]).numpy())
-
-
-@KINDS
-@CLASSES
-def test_noise_compiles_to_the_same_numbers(kind, correlation):
-    torch._dynamo.reset()
-    z = torch.randn(6, 3)
-    compiled = torch.compile(kind.draw, fullgraph=True, backend="aot_eager")
-    torch.manual_seed(3)
-    noise = compiled(z, correlation)
-    close(noise, drawn(kind, z, correlation, seed=3).numpy())
-    torch._dynamo.reset()

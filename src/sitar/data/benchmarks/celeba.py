@@ -167,11 +167,14 @@ def _lists(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np
     for name in (config.label, config.attribute):
         if name not in head[1:]:
             raise unknown("attribute of CelebA", name, head[1:])
-    rows = np.array(rest).reshape(-1, len(head))
-    of = dict(line.split() for line in _read(root, f"list_eval_partition.{ending}").splitlines() if line.strip())
-    wanted = [head.index(config.label), head.index(config.attribute)]
-    label, attribute = (rows[:, wanted] == "1").astype(np.int64).T
-    return rows[:, 0], names([SPLITS[of[file]] for file in rows[:, 0].tolist()]), label, attribute
+    of = _read(root, f"list_eval_partition.{ending}").split()
+    splits = dict(zip(of[::2], of[1::2], strict=True))
+    files = rest[:: len(head)]
+    label, attribute = (
+        (np.array(rest[head.index(name) :: len(head)]) == "1").astype(np.int64)
+        for name in (config.label, config.attribute)
+    )
+    return names(files), names([SPLITS[splits[file]] for file in files]), label, attribute
 
 
 def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

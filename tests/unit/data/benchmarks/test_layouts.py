@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from helpers.cli import sitar
 from helpers.made_data import (
     SIZE,
     STRUCT,
@@ -371,14 +371,6 @@ def test_empty_folders_say_how_to_get_the_files(root: Path) -> None:
             dataset.samples(dataset.Config(root=str(root)))
     with pytest.raises(DataError, match=r"is not a folder.*sitar data prepare waterbirds"):
         Waterbirds.samples(WaterbirdsConfig(root=str(root / "nowhere")))
-
-
-def sitar(*arguments: object, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sitar", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == expect, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def test_the_command_line_says_which_layout_it_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
