@@ -59,6 +59,11 @@ class ModelConfig(Config):
         min_length=1,
         description="width of each convolution; null derives depth and widths from the image",
     )
+    head_hidden: int | None = Field(
+        default=None,
+        gt=0,
+        description="hidden units of the posterior's heads in pixel space, which are then MLPs; null: linear heads",
+    )
     hidden: int = Field(default=128, gt=0, description="hidden units of the classifier")
     activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the classifier")
     encoder: str | None = Field(

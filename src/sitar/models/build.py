@@ -55,13 +55,19 @@ def build_vae(model: ModelConfig, inputs: Inputs) -> VAE:
     encoder, latent_dim = build_encoder(model, shape), model.axes
     features = isinstance(encoder, FeatureEncoder)
     decoder = FeatureDecoder(latent_dim, encoder) if features else ConvDecoder(latent_dim, encoder)
-    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape))
+    return VAE(encoder, decoder, latent_dim, backbone, math.prod(shape), _head_hidden(model, shape))
 
 
 def build_network(model: ModelConfig, inputs: Inputs) -> Network:
     """Build the network that baselines train: the encoder and classifier of SITAR, without decoder and noise."""
     backbone, shape = build_backbone(model, inputs)
-    return Network(build_encoder(model, shape), model.axes, build_classifier(model, inputs), backbone)
+    encoder, classifier = build_encoder(model, shape), build_classifier(model, inputs)
+    return Network(encoder, model.axes, classifier, backbone, _head_hidden(model, shape))
+
+
+def _head_hidden(model: ModelConfig, shape: tuple[int, ...]) -> int | None:
+    """Return the width of MLP heads. In feature space the encoder is an MLP already, and its heads are linear."""
+    return model.head_hidden if len(shape) == 3 else None
 
 
 def build_backbone(model: ModelConfig, inputs: Inputs) -> tuple[nn.Module | None, tuple[int, ...]]:

@@ -6,21 +6,27 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sitar.models.classifier import Classifier
+from sitar.models.heads import posterior_head
 
 
 class Network(nn.Module):
-    """A network has a backbone, an encoder, a linear layer and the small classifier.
+    """A network has a backbone, an encoder, a head and the small classifier.
 
-    The linear layer is the posterior mean in other methods.
+    The head is that of the posterior mean in other methods.
     """
 
     def __init__(
-        self, encoder: nn.Module, latent_dim: int, classifier: Classifier, backbone: nn.Module | None = None
+        self,
+        encoder: nn.Module,
+        latent_dim: int,
+        classifier: Classifier,
+        backbone: nn.Module | None = None,
+        head_hidden: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone or nn.Identity()
         self.encoder = encoder
-        self.mean = nn.Linear(int(encoder.out_features), latent_dim)  # type: ignore[arg-type]
+        self.mean = posterior_head(int(encoder.out_features), latent_dim, head_hidden)  # type: ignore[arg-type]
         self.classifier = classifier
 
     def features(self, x: Tensor) -> Float[Tensor, "batch hidden"]:

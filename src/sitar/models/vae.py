@@ -5,10 +5,13 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from sitar.models.heads import posterior_head
+
 
 class VAE(nn.Module):
-    """The VAE has linear heads for the posterior's mean and log-variance, on top of an encoder that has `out_features`.
+    """The VAE has a head each for the posterior's mean and log-variance, on top of an encoder that has `out_features`.
 
+    The heads are linear, or MLPs whose hidden layer has `head_hidden` units.
     It encodes and reconstructs the `num_inputs` features that `backbone` makes of an input. By default these are the
     input itself.
     """
@@ -20,6 +23,7 @@ class VAE(nn.Module):
         latent_dim: int,
         backbone: nn.Module | None = None,
         num_inputs: int = 1,
+        head_hidden: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone or nn.Identity()
@@ -27,8 +31,8 @@ class VAE(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         features = int(encoder.out_features)  # type: ignore[arg-type]
-        self.mean = nn.Linear(features, latent_dim)
-        self.log_variance = nn.Linear(features, latent_dim)
+        self.mean = posterior_head(features, latent_dim, head_hidden)
+        self.log_variance = posterior_head(features, latent_dim, head_hidden)
 
     def encode(self, x: Tensor) -> tuple[Float[Tensor, "batch latent"], Float[Tensor, "batch latent"]]:
         """Return the mean and log-variance of the posterior of an input."""
