@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from helpers.scripts import ROOT, script
 from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 
-from .test_readme import ROOT, reproduce
 from .test_reproduce import TINY
 
 SWEEPS = {
@@ -28,7 +28,7 @@ PRESETS = {"sweep_noise": "color_mnist/isotropic", "sweep_analytic": "color_mnis
 def figures(monkeypatch: pytest.MonkeyPatch):
     """The command, which imports the runner beside it."""
     monkeypatch.syspath_prepend(ROOT / "reproduce")
-    return reproduce("figures")
+    return script("reproduce/figures.py")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shlex
@@ -13,21 +12,11 @@ import pytest
 from click.exceptions import UsageError
 from typer.main import get_command
 
+from helpers.scripts import ROOT, script
 from sitar.cli.main import app
 from sitar.presets import load_config
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def reproduce(script: str = "run"):
-    """A script of reproduce/ as a module."""
-    spec = importlib.util.spec_from_file_location(f"reproduce_{script}", ROOT / "reproduce" / f"{script}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_two_commands_stand_early() -> None:
@@ -65,7 +54,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_result_tables_are_made_from_the_records() -> None:
-    runner = reproduce()
+    runner = script("reproduce/run.py")
     for record in (ROOT / "reproduce" / "records").glob("*.json"):
         if (ROOT / "reproduce" / f"{record.stem}.yaml").exists():
             page = (ROOT / "docs" / "results" / f"{record.stem}.md").read_text(encoding="utf-8")
@@ -74,7 +63,7 @@ def test_result_tables_are_made_from_the_records() -> None:
 
 def test_pairs_on_the_pages_of_methods_come_from_the_records() -> None:
     """`in distribution / out of distribution`: a row's means, the paper's values, or a validation run of the search."""
-    runner = reproduce()
+    runner = script("reproduce/run.py")
     table, record = runner.load_table("baselines"), runner.load_record("baselines")
     known = {f"{pair[0]} / {pair[1]}" for values in table["paper"].values() for pair in values}
     for row in table["rows"]:

@@ -10,9 +10,8 @@ from statistics import mean
 import pytest
 
 import sitar
+from helpers.scripts import ROOT, script
 from sitar.presets import load_config
-
-from .test_readme import ROOT, reproduce
 
 TINY = [
     "data.train_size=400",
@@ -28,7 +27,7 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def runner():
-    return reproduce()
+    return script("reproduce/run.py")
 
 
 def described(runner, preset: str, selection: str, folder: Path, *overrides: str) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -53,8 +54,9 @@ def make_sections(comparison: Comparison, sharing: int = 1) -> dict[str, dict[st
     return {name: values for name, values in made.items() if values is not None}
 
 
+@functools.cache
 def templates() -> Environment:
-    """Return the templates, with the filters that they use."""
+    """Return the templates, with the filters that they use. They are compiled once a process."""
     environment = Environment(
         loader=PackageLoader("sitar.reporting.html"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from smoke.test_readme import reproduce
 
+from helpers.scripts import script
 from sitar.analysis.audit.scores import Score, accuracy, resample
 from sitar.analysis.audit.verdict import GAP, LIFT, Verdict, above_chance, judge, least_lead, too_few
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[4]
 @pytest.fixture(scope="module")
 def rule() -> ModuleType:
     """reproduce/audit_rule.py, which fixed the rule."""
-    return reproduce("audit_rule")
+    return script("reproduce/audit_rule.py")
 
 
 def test_the_rule_is_the_recorded_one() -> None:
