@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from sitar.config import ModelConfig
+from sitar.data.types import Task
 from sitar.models import VAE, Classifier, ConvDecoder, ConvEncoder
+from sitar.models.build import build_network, build_vae
 from sitar.models.conv import default_channels
 
 
@@ -133,3 +136,21 @@ def test_classifier(activation, function):
     assert last.weight.shape == (3, hidden)
     z = torch.randn(5, 4)
     torch.testing.assert_close(model(z), last(function(z @ first.weight.T + first.bias)))
+
+
+@pytest.mark.parametrize("build", [build_vae, build_network])
+def test_heads_have_a_hidden_layer_where_it_is_asked_for(build):
+    """The paper's appendix has MLP heads in pixel space. In feature space the encoder is an MLP already."""
+    inputs = Task((3, 28, 28), 2, 10, (5, 5))
+    linear = build(ModelConfig(), inputs)
+    assert isinstance(linear.mean, nn.Linear)
+    model = build(ModelConfig(head_hidden=256), inputs)
+    heads = [model.mean, model.log_variance] if build is build_vae else [model.mean]
+    for head in heads:
+        first, activation, last = head
+        assert (first.in_features, first.out_features, last.in_features, last.out_features) == (3136, 256, 256, 10)
+        assert isinstance(activation, nn.ReLU)
+    if build is build_vae:
+        assert model.mean is not model.log_variance
+    features = Task((16,), 2, 10, (5, 5), (torch.zeros(16), torch.ones(16)))
+    assert isinstance(build(ModelConfig(head_hidden=256), features).mean, nn.Linear)
