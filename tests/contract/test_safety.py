@@ -92,6 +92,25 @@ def test_the_same_run_has_the_same_weights_as_ever(tmp_path: Path) -> None:
     assert found == pytest.approx([1.84865, 3.51206], rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("preset", "head", "norm", "loss"),
+    [
+        ("erm", "network.mean.weight", 1.833672, 0.699318),
+        ("jtt", "second.mean.weight", 1.857622, 0.578423),
+        ("chroma_vae", "vae.mean.weight", 1.834119, 150.3822),
+        ("sitar_factor", "vae.mean.weight", 1.834244, 150.9898),
+    ],
+)
+def test_other_methods_have_the_same_weights_as_ever(
+    preset: str, head: str, norm: float, loss: float, tmp_path: Path
+) -> None:
+    """The numbers are those of the code before its files were moved (cb72a2b), on the CPU with one thread."""
+    small = ["data.image_size=14", "data.train_size=500", "data.eval_size=100", "model.channels=[4]", "train.epochs=2"]
+    folder = sitar.train(f"color_mnist/{preset}", overrides=small, out=tmp_path / "run", device="cpu", progress=False)
+    assert weights(folder)[head].norm().item() == pytest.approx(norm, rel=1e-4)
+    assert folder.metrics()[-1]["loss"] == pytest.approx(loss, rel=1e-4)
+
+
 def test_a_used_folder_is_refused_before_data_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("of somebody")
     missing = ["data.root=/there/is/no/such/folder"]

@@ -97,23 +97,25 @@ class Loop:
         A first phase without steps lends None. As for a captured step, all that a method changes is in its state.
         """
         restore = snapshot(self.method, [])
-        with torch.random.fork_rng(devices=[]):
-            phase = next(self.method.phases(), None)
-            if not isinstance(phase, GradientPhase):
-                yield None
-            else:
-                plan = plan_phase(phase, 0, len(self.train), self.config)
-                self.method.train()
-                step = self._build_step(plan, plan.optimisers(self.device))  # training has new ones of its own
-                step.begin_epoch(plan.order(0))
+        try:
+            with torch.random.fork_rng(devices=[]):
+                phase = next(self.method.phases(), None)
+                yield self._rehearsal(phase) if isinstance(phase, GradientPhase) else None
+        finally:
+            self.method.zero_grad(set_to_none=True)
+            restore()
 
-                def again() -> None:
-                    step.position.zero_()
-                    step(plan.rates(0))
+    def _rehearsal(self, phase: GradientPhase) -> Rehearsal:
+        plan = plan_phase(phase, 0, len(self.train), self.config)
+        self.method.train()
+        step = self._build_step(plan, plan.optimisers(self.device))  # training has new ones of its own
+        step.begin_epoch(plan.order(0))
 
-                yield Rehearsal(again, plan.steps * plan.epochs)
-        self.method.zero_grad(set_to_none=True)
-        restore()
+        def again() -> None:
+            step.position.zero_()
+            step(plan.rates(0))
+
+        return Rehearsal(again, plan.steps * plan.epochs)
 
     def elapsed(self) -> float:
         """Return the seconds of training, those before a stop included."""
