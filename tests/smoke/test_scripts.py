@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,15 @@ def test_the_benchmark_of_images_compares_equal_pixels(
         for i in range(40):
             Image.fromarray(random.integers(0, 256, (30, 20, 3), dtype=np.uint8)).save(tmp_path / "x.png")
             archive.write(tmp_path / "x.png", f"{i:02}.png")
-    monkeypatch.setattr(benchmark, "best", functools.partial(benchmark.best, repeats=1))
+    measured = benchmark.best({"nothing": lambda: None}, repeats=2)
+    assert measured["nothing"].keys() == {"clock", "processors"}
+
+    def once(functions: dict[str, Callable[[], object]]) -> dict[str, dict[str, float]]:
+        for call in functions.values():
+            call()
+        return {name: dict.fromkeys(measured["nothing"], 1.0) for name in functions}
+
+    monkeypatch.setattr(benchmark, "best", once)
     monkeypatch.setattr(sys, "argv", ["images.py", str(tmp_path / "images.zip"), "--size", "8"])
     benchmark.main()
     report = json.loads(capsys.readouterr().out)
