@@ -36,13 +36,15 @@ class Registry:
 
     `home` is the package of this library whose import registers our own classes. `group` is the group of entry points
     through which other packages add theirs. The name of an entry point is the name of its class. Its value
-    `package.module:Class` is imported when this name is first looked up.
+    `package.module:Class` is imported when this name is first looked up. A class from outside must derive from `base`,
+    which is written in the same way.
     """
 
-    def __init__(self, kind: str, home: str, group: str | None = None) -> None:
+    def __init__(self, kind: str, home: str, group: str | None = None, base: str | None = None) -> None:
         self.kind = kind
         self.home = home
         self.group = group
+        self.base = base
         self._classes: dict[str, type] = {}
         self._plugins: dict[str, Plugin] | None = None  # None: the entry points are not read yet
 
@@ -72,6 +74,8 @@ class Registry:
             self._classes[name] = self._load(plugins[name])
         if name not in self._classes:
             raise unknown(self.kind, name, self.names(), FROM_OUTSIDE if self.group else "")
+        if not self._is_ours(self._classes[name]):
+            self._check(name, self._classes[name])
         return self._classes[name]
 
     def available(self) -> dict[str, Any]:
@@ -131,6 +135,19 @@ class Registry:
             )
         return cls
 
+    def _check(self, name: str, cls: type) -> None:
+        """Refuse a class from outside that cannot be what it is registered as."""
+        for given, base in ((cls, self.base), (getattr(cls, "Config", None), self.base and "sitar.config:NamedConfig")):
+            module, _, attribute = (base or "").partition(":")
+            if base and not (
+                isinstance(given, type) and issubclass(given, getattr(importlib.import_module(module), attribute))
+            ):
+                what = "the class" if given is cls else "its `Config`"
+                raise ConfigError(
+                    f"The {self.kind} {name!r} ({_owner(cls)}) breaks the contract: {what} must derive from "
+                    f"{module}.{attribute}. `sitar.testing.check_{self.kind}({name!r})` checks all that it promises."
+                )
+
     def _is_ours(self, cls: type) -> bool:
         return f"{cls.__module__}.".startswith(f"{self.home}.")
 
@@ -149,8 +166,8 @@ def _same_package(plugin: Plugin, cls: type) -> bool:
     return plugin.entry.module.partition(".")[0] == cls.__module__.partition(".")[0]
 
 
-METHODS = Registry("method", home="sitar.methods", group="sitar.methods")
-DATASETS = Registry("dataset", home="sitar.data", group="sitar.datasets")
+METHODS = Registry("method", home="sitar.methods", group="sitar.methods", base="sitar.methods.base:Method")
+DATASETS = Registry("dataset", home="sitar.data", group="sitar.datasets", base="sitar.data.base:Dataset")
 
 
 def metrics() -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -377,9 +377,9 @@ class RunFolder:
 
     def part(self, name: str) -> tuple[dict[str, Any], Arrays]:
         """Return explain.json and the arrays of one of its parts. A part that is missing is refused with the reason."""
-        explanation = self.explanation()
+        explanation = sound_parts(self.explanation())
         if not explanation.get(name):
-            reason = explanation.get("reasons", {}).get(name, "it was left out")
+            reason = explanation["reasons"].get(name, "it was left out")
             raise RunError(f"{str(self.path)!r} has no {name}: {reason}")
         try:
             return explanation, self.part_arrays(name)
@@ -422,14 +422,14 @@ class RunFolder:
             write_atomic(place / name, content)
         return [place / name for name in figures]
 
-    def _findings(self, file: Path, versions: Iterable[int], made_by: str) -> dict[str, Any]:
+    def _findings(self, file: Path, versions: tuple[int, ...], made_by: str) -> dict[str, Any]:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RunError(f"{str(file)!r} cannot be read. `{made_by}` makes it.") from error
-        if not isinstance(content, dict) or content.get("version") not in tuple(versions):
-            newest = max(versions)
-            raise RunError(f"{str(file)!r} is not of version {newest}, the newest one that this release reads.")
+        if not isinstance(content, dict) or content.get("version") not in versions:
+            readable = " or ".join(map(str, versions))
+            raise RunError(f"{str(file)!r} is not of version {readable}, which this release reads.")
         return content
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def test_every_file_has_a_line_in_its_own_words() -> None:
 def test_every_file_says_what_it_holds(path: Path) -> None:
     about = first_line(path)
     assert about or path.name == "__main__.py", "a file begins with a sentence about what it holds"
+
+
+def test_the_drawn_floors_are_those_that_are_kept() -> None:
+    """import-linter reads the floors from pyproject.toml, and the page draws them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    page = PAGE.read_text(encoding="utf-8")
+    layers = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    assert len(layers) == 3
+    for floors in layers:
+        drawn = "\n".join(floor.replace("sitar.", "") for floor in floors)
+        assert f"```\n{drawn}\n```" in page, f"docs/architecture.md does not draw these floors:\n{drawn}"
 
 
 def knowing(name: str, *folders: str) -> set[str]:

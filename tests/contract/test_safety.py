@@ -188,3 +188,28 @@ def test_runs_of_two_releases_share_a_row(tmp_path: Path) -> None:
     settings["model"]["recon_target"] = "live"
     early.config_file.write_text(yaml.safe_dump(settings))
     assert len(group_runs(read_runs([early.path, late.path]))) == 2
+
+
+def test_a_run_that_lost_its_environment_stays_in_the_row_of_its_setting(tmp_path: Path) -> None:
+    file = _features(tmp_path / "a.npz")
+    runs = [_train(file, tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    runs[0].environment_file.unlink()
+    (row,) = group_runs(read_runs([run.path for run in runs]))
+    assert row.seeds == [0, 1]
+
+
+def test_changed_data_in_the_same_place_is_told_apart_by_its_checksum(tmp_path: Path) -> None:
+    first, second = (_train(_features(tmp_path / "a.npz"), tmp_path / name) for name in ("first", "second"))
+    second.write_environment({**(second.environment() or {}), "data_checksum": "of the file as it was changed"})
+    rows = group_runs(read_runs([first.path, second.path]))
+    assert len({row.label for row in rows}) == 2
+    assert all("data_checksum=" in row.label for row in rows)
+
+
+def test_settings_without_a_preset_are_compared(tmp_path: Path) -> None:
+    folder = _train(_features(tmp_path / "a.npz"), tmp_path / "0")
+    config = folder.read_config()
+    del config["preset"]
+    folder.write_config(config)
+    (row,) = group_runs(read_runs([folder.path]))
+    assert row.label == "npz/erm", "its result knows the preset"

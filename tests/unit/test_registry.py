@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import pytest
 
 from helpers.packages import install
+from sitar.config import NamedConfig
 from sitar.errors import ConfigError
+from sitar.methods.base import Method
 from sitar.plugins import import_file
-from sitar.registry import Registry
+from sitar.registry import DATASETS, METHODS, Registry
 
 GROUP = "sitar.toys"
 CLASS = "class Class:\n    class Config: ...\n"
@@ -174,3 +177,43 @@ def test_classes_for_the_time_of_a_block() -> None:
         assert (toys.get("bear"), toys.get("ours")) == (int, str)
     assert toys.names() == ["ours"]
     assert toys.get("ours") is ConfigError
+
+
+class NoMethod:
+    """It has settings, and is no method."""
+
+    class Config(NamedConfig):
+        name: Literal["odd"] = "odd"
+
+
+class NoSettings(Method):
+    """It is a method, and has no settings."""
+
+
+class NoDataset:
+    """It has settings, and is no data set."""
+
+    class Config(NamedConfig):
+        name: Literal["odd"] = "odd"
+
+
+@pytest.mark.parametrize(
+    ("registry", "cls", "expected"),
+    [
+        (METHODS, NoMethod, "the class must derive from sitar.methods.base.Method"),
+        (METHODS, NoSettings, "its `Config` must derive from sitar.config.NamedConfig"),
+        (DATASETS, NoDataset, "the class must derive from sitar.data.base.Dataset"),
+    ],
+)
+def test_a_class_that_breaks_the_contract_is_named_and_the_rest_works(
+    registry: Registry, cls: type, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with registry.holding({"odd": cls}):
+        with pytest.raises(ConfigError, match="breaks the contract") as error:
+            registry.get("odd")
+        assert expected in str(error.value)
+        assert f"sitar.testing.check_{registry.kind}('odd')" in str(error.value)
+        others = registry.available()
+    assert "odd" not in others
+    assert len(others) == len(registry.names())
+    assert "breaks the contract" in caplog.text

@@ -107,9 +107,11 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
     Where files lie does not count: data that moved is the same data. Other data under the same settings is told apart
     by where it lies.
     """
-    together: dict[str, list[Run]] = {}
+    together: dict[tuple[str, str | None], list[Run]] = {}
+    known = {_settings_key(run): run.data_checksum for run in reversed(runs) if run.data_checksum is not None}
     for run in runs:
-        together.setdefault(_identity(run, seed=False), []).append(run)
+        key = _settings_key(run)
+        together.setdefault((key, run.data_checksum or known.get(key)), []).append(run)
     settings = [_told_apart(members[0], [others[0] for others in together.values()]) for members in together.values()]
     rows = []
     for mine, members in zip(settings, together.values(), strict=True):
@@ -121,23 +123,30 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
     return rows
 
 
-def _identity(run: Run, *, seed: bool = True) -> str:
+def _identity(run: Run) -> str:
     """Return what makes a run this one: its settings, but not where files lie, and the checksum of its data."""
-    settings = {key: value for key, value in without_places(run.config).items() if seed or key != "seed"}
-    return json.dumps([settings, run.data_checksum], sort_keys=True, default=str)
+    return json.dumps([without_places(run.config), run.data_checksum], sort_keys=True, default=str)
+
+
+def _settings_key(run: Run) -> str:
+    """Return what the seeds of one setting share. A run without a checksum counts as one on the same data."""
+    settings = {key: value for key, value in without_places(run.config).items() if key != "seed"}
+    return json.dumps(settings, sort_keys=True, default=str)
 
 
 def _told_apart(run: Run, others: Sequence[Run]) -> dict[str, Any]:
-    """Return the settings of a run, with where its files lie only if another has the same settings on other data."""
+    """Return the settings of a run, with where its files lie only if another has the same settings on other data.
+
+    Where both lie in the same place, the checksum tells them apart.
+    """
     mine = without_places(run.config)
-    twins = [other for other in others if other is not run and _same(without_places(other.config), mine)]
-    if any(other.data_checksum != run.data_checksum for other in twins):
-        mine |= {key: value for key, value in flat(run.config).items() if key in PLACES}
-    return {"preset": None, **mine}
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return {**one, "seed": 0} == {**other, "seed": 0}
+    twins = [other for other in others if other is not run and _settings_key(other) == _settings_key(run)]
+    if twins:
+        places = [{key: value for key, value in flat(one.config).items() if key in PLACES} for one in (run, *twins)]
+        mine |= places[0]
+        if places[0] in places[1:]:
+            mine["data_checksum"] = str(run.data_checksum)[:8]
+    return {**mine, "preset": str(mine.get("preset") or run.result.get("preset") or "custom")}
 
 
 def compare_runs(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str]]]:

@@ -65,11 +65,12 @@ class Loop:
         self.epoch = 0  # of the phase that runs, counted from 1
         self.lines = 0  # of metrics.jsonl
         self.seconds = 0.0  # before the last start
-        self.started = self.saved = time.perf_counter()
+        self.started = self.saved = 0.0  # readings of the clock
         self.selected_epoch: int | None = None
 
     def run(self, state: State | None) -> None:
         """Run every phase, or the rest of them from a checkpoint's `state`."""
+        self.started = self.saved = time.perf_counter()
         first = self._restore(state)
         phases = self.method.phases()
         for number in count():

@@ -168,7 +168,7 @@ class OutsideTheImage(Good):
 @pytest.mark.parametrize(
     ("broken", "name", "says"),
     [
-        (NoBase, "is_a_dataset", "NoBase does not derive from sitar.data.Dataset"),
+        (NoBase, "is_a_dataset", "must derive from sitar.data.base.Dataset"),
         (OtherName, "is_a_dataset", "the default of Config.name is 'other'"),
         (NoLicence, "describes_itself", "`licence` is missing or empty"),
         (NoSuchSetting, "describes_itself", "there is no setting data.folder"),

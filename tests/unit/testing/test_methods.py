@@ -139,7 +139,7 @@ class Waits(Plain):
 
 
 BROKEN: list[tuple[type, str, str]] = [
-    (NoMethod, "settings", "is no subclass of sitar.methods.Method"),
+    (NoMethod, "settings", "must derive from sitar.methods.base.Method"),
     (OtherName, "settings", "method.name = 'toy_broken' is not allowed"),
     (NothingMoves, "training_leaves_a_complete_folder", "no weight has moved"),
     (OwnRandomness, "the_seed_decides", "tensors that differ: ['network"),

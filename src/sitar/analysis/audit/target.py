@@ -26,7 +26,7 @@ def find_target(what: str, overrides: Sequence[str] = (), root: str | None = Non
     settings = [*overrides] if root is None else [_set("data.root", root), *overrides]
     if not path.exists():
         return _preset(what), settings
-    if (path / "config.yaml").is_file():
+    if RunFolder(path).is_started:
         if settings:
             raise ConfigError(f"{what!r} is a run: its settings are fixed. Leave --root and --set out.")
         return RunFolder(path)
