@@ -377,9 +377,10 @@ class RunFolder:
 
     def part(self, name: str) -> tuple[dict[str, Any], Arrays]:
         """Return explain.json and the arrays of one of its parts. A part that is missing is refused with the reason."""
-        explanation = sound_parts(self.explanation())
+        explanation = self.explanation()
         if not explanation.get(name):
-            reason = explanation["reasons"].get(name, "it was left out")
+            reasons = explanation.get("reasons")
+            reason = (reasons if isinstance(reasons, Mapping) else {}).get(name, "it was left out")
             raise RunError(f"{str(self.path)!r} has no {name}: {reason}")
         try:
             return explanation, self.part_arrays(name)
