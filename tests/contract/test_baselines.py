@@ -17,6 +17,7 @@ import sitar.training.loop
 import sitar.training.run
 from helpers.runs import TOY_DATA, assert_same_tensors, fresh, metrics, run, toy, weights
 from sitar.config import NamedConfig, RunConfig
+from sitar.data.base import Dataset
 from sitar.data.types import (
     Data,
     EvalSplit,
@@ -59,7 +60,7 @@ class CellsConfig(NamedConfig):
     n: int = 60
 
 
-class Cells:
+class Cells(Dataset):
     """Images (3, 8, 8) whose first channel is the class and whose second mostly is. Groups are (class, agrees).
 
     Evaluation splits have all three classes.
