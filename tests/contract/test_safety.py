@@ -13,12 +13,12 @@ import yaml
 from torch.optim import Adam
 
 import sitar
-from helpers.runs import assert_same_tensors, run, weights
+from helpers.runs import assert_same_tensors, hashes, run, weights
 from sitar.config import run_config
 from sitar.errors import ConfigError, DataError, RunError
 from sitar.presets import load_config
 from sitar.reporting.comparison import compare_runs, group_runs, read_runs
-from sitar.run_folder import RunFolder
+from sitar.run_folder import LOCK, RunFolder
 from sitar.training.optimise import restore_optimiser
 from sitar.training.run import default_folder
 
@@ -29,9 +29,12 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
     config = load_config("color_mnist/erm", TINY)
     folder = RunFolder(tmp_path / "run")
     folder.create(config.to_dict())
-    with folder.lock(), pytest.raises(RunError, match="Another process"):
-        run(config, folder.path, resume=True)
-    assert {path.name for path in folder.path.iterdir()} - {".lock"} == {"config.yaml"}
+    with folder.lock():
+        before = hashes(folder.path)
+        assert before.keys() == {"config.yaml", LOCK}
+        with pytest.raises(RunError, match="Another process"):
+            run(config, folder.path, resume=True)
+        assert hashes(folder.path) == before, "the second process has changed nothing"
     assert run(config, folder.path, resume=True).is_done  # the lock went with its holder
 
 
