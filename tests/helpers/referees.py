@@ -27,6 +27,7 @@ from torch.distributions import Normal, kl_divergence
 
 from sitar.config import ModelConfig
 from sitar.data import Task, TrainBatch
+from sitar.functional.correlation import LabelMoments
 from sitar.methods.sitar import SITAR, SITARConfig
 
 DISTRIBUTIONS = ("gaussian", "rademacher", "uniform")
@@ -48,6 +49,12 @@ def batch(num_classes: int, n: int = 300, latent: int = 5, seed: int = 0) -> tup
     mu[:, 1] -= 3 * (y == num_classes - 1)
     mu[:, 2] += 50
     return torch.tensor(mu, dtype=torch.float32), torch.tensor(y)
+
+
+def moments_of(correlation: Tensor) -> LabelMoments:
+    """Return moments of axes and labels of variance 1 with this correlation."""
+    ones = torch.ones_like(correlation)
+    return LabelMoments(ones[0], correlation, ones[:, 0], torch.tensor(1000.0))
 
 
 def listing(mu: np.ndarray, y: np.ndarray, eps: float = 1e-8) -> np.ndarray:
@@ -181,24 +188,33 @@ def check_direction_noise(direction_noise: Callable) -> None:
 
 
 def check_swap_noise(swap_noise: Callable) -> None:
-    torch.manual_seed(0)
-    z = torch.randn(7, 3)
-    before = np.stack([z[i - 1].numpy() for i in range(7)])
-    two = torch.tensor([[0.6, -0.3, 0.1]])
+    """With any covariance of the latent, written out in whitened coordinates: the shared part is a vector there."""
+    random = np.random.default_rng(0)
+    mixing = np.array([[1.0, 0.6, 0.0], [0.0, 0.5, 0.2], [0.3, 0.0, 2.0]])
+    z = torch.tensor(random.standard_normal((4000, 3)) @ mixing + 3).float()
+    before = np.roll(z.double().numpy(), 1, axis=0)
+    apart = before - z.double().numpy()
+    covariance = np.cov(z.double().numpy().T)
+    root = np.linalg.cholesky(covariance)  # z = white @ root^T
+    two = torch.tensor([[0.3, -0.2, 0.5]])
     for scale in (1, 1e-3):
-        r = scale * two[0].numpy()
-        expected = (before - z.numpy()) @ np.outer(r, r) / np.linalg.norm(r)
-        close(swap_noise(z, scale * two), expected, atol=1e-5 * scale)
-    # of length 1: a full exchange of the component, nothing else moves
-    unit = two / two.norm()
-    moved = (z + swap_noise(z, unit)).numpy()
-    close(moved @ unit[0].numpy(), before @ unit[0].numpy())
-    across = np.eye(3) - np.outer(unit[0], unit[0])
-    close(moved @ across, z.numpy() @ across)
-    R = torch.tensor([[0.9, -0.2, 0.0], [-0.5, 0.6, 0.0], [-0.4, -0.4, 0.2]])
-    inner, length = R.numpy().T @ R.numpy() / 2, np.linalg.norm(R.numpy()) / math.sqrt(2)
-    close(swap_noise(z, R), (before - z.numpy()) @ inner / length)
-    close(swap_noise(z, torch.zeros(1, 3)), np.zeros((7, 3)))
+        white = np.linalg.solve(root, scale * two[0].double().numpy())
+        expected = np.outer(apart @ np.linalg.inv(root).T @ white, root @ white) / np.linalg.norm(white)
+        close(swap_noise(z, scale * two), expected, atol=0.01 * scale)
+    # z tells the label for certain: a full exchange of the component, and what does not covary with it stays
+    unit = two / np.linalg.norm(np.linalg.solve(root, two[0].double().numpy()))
+    reader = np.linalg.solve(covariance, unit[0].double().numpy())
+    moved = (z + swap_noise(z, unit)).double().numpy()
+    close(moved @ reader, before @ reader, atol=0.02)
+    rest = np.eye(3) - np.outer(reader, unit[0].double().numpy())
+    close(moved @ rest, z.double().numpy() @ rest, atol=0.02)
+    R = torch.tensor([[0.4, -0.2, 0.0], [-0.3, 0.3, 0.4], [-0.1, -0.1, -0.4]])
+    for scale in (0.5, 2.0):  # shorter than complete, and longer
+        white = np.linalg.solve(root, scale * R.double().numpy().T) / math.sqrt(2)
+        length = np.linalg.norm(white)
+        expected = apart @ np.linalg.inv(root).T @ white @ (root @ white).T / (length * max(length, 1.0))
+        close(swap_noise(z, scale * R), expected, atol=0.02)
+    close(swap_noise(z, torch.zeros(1, 3)), np.zeros((4000, 3)))
 
 
 def check_noise_has_no_gradient(noise: Callable[[Tensor], Tensor]) -> None:

@@ -13,7 +13,7 @@ from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, permutat
 from sitar.config import run_config
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
-from sitar.functional.correlation import label_correlation
+from sitar.functional.correlation import label_moments
 from sitar.functional.cubature import Rule, UnitNoise, draws, grid
 from sitar.functional.expansion import Expected, exact, expand, fitted_order, local_orders
 from sitar.functional.noise import NOISES, WITH_ROWS
@@ -130,7 +130,7 @@ def _noise_rows(model: TrainedModel, noise: str) -> Tensor:
     for latents, labels in zip(mu.split(size), y.split(size), strict=True):
         if len(latents) == min(size, len(mu)):  # a shorter last batch would be noisier
             weight = None if class_weight is None else class_weight.cpu()[labels]
-            rows.append(NOISES[noise].rows(label_correlation(latents, labels, len(model.classes), weight)))
+            rows.append(NOISES[noise].rows(label_moments(latents, labels, len(model.classes), weight)))
     return torch.stack(rows).mean(0).double()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,17 +14,42 @@ from sitar.functional.reduce import global_sum
 EPS = 1e-8
 
 
-def label_correlation(
+@dataclass(frozen=True)
+class LabelMoments:
+    """These moments say how the axes of a latent vary, and how they vary with the label.
+
+    Two classes give one contrast, y itself. More classes give one contrast for each class against the rest, because a
+    class index has no order. No moment carries a gradient.
+    """
+
+    variance: Float[Tensor, " latent"]  # of the axes
+    with_label: Float[Tensor, "contrast latent"]  # covariance of the contrasts with the axes
+    label_variance: Float[Tensor, " contrast"]
+    samples: Float[Tensor, ""]  # how many samples of equal weight they rest on
+
+    @property
+    def spread(self) -> Float[Tensor, " latent"]:
+        """Return the standard deviation of each axis. A constant axis has a tiny one instead of 0."""
+        return self.variance.clamp_min(EPS).sqrt()
+
+    @property
+    def shared(self) -> Float[Tensor, "contrast latent"]:
+        """Return the covariance with the label in units of the label's deviation: correlation times spread."""
+        return self.with_label / (self.label_variance + EPS).sqrt().unsqueeze(-1)
+
+    @property
+    def correlation(self) -> Float[Tensor, "contrast latent"]:
+        """Return the signed Pearson correlation of each axis with the label (Eq. 2, no modulus)."""
+        return self.shared / self.spread
+
+
+def label_moments(
     mu: Float[Tensor, "batch latent"],
     y: Int[Tensor, " batch"],
     num_classes: int,
     weight: Float[Tensor, " batch"] | None = None,
-) -> Float[Tensor, "contrast latent"]:
-    """Return the signed Pearson correlation of each axis with the label, over the global batch (Eq. 2, no modulus).
-
-    Two classes give one row, the correlation with y. More classes give one row for each class against the rest, because
-    a class index has no order. A constant axis or a batch of one class gives 0. The result carries no gradient.
-    """
+) -> LabelMoments:
+    """Return the moments of a latent and its labels over the global batch."""
     mu = mu.detach().float()
     target = one_hot(y, num_classes).to(mu.dtype)
     if num_classes == 2:
@@ -35,10 +62,24 @@ def label_correlation(
 
     mu, target = mu - mean_mu, target - mean_target
     with torch.autocast(mu.device.type, enabled=False):  # in float32 also under mixed precision
-        covariance = global_sum((w * target).T @ mu) / total
-    var_mu = global_sum((w * mu.square()).sum(0)) / total
-    var_target = global_sum((w * target.square()).sum(0)) / total
-    return covariance / (var_mu.clamp_min(EPS).sqrt() * (var_target + EPS).sqrt().unsqueeze(1))
+        with_label = global_sum((w * target).T @ mu) / total
+    variance = global_sum((w * mu.square()).sum(0)) / total
+    label_variance = global_sum((w * target.square()).sum(0)) / total
+    return LabelMoments(variance, with_label, label_variance, total.square() / global_sum(w.square().sum()))
+
+
+def label_correlation(
+    mu: Float[Tensor, "batch latent"],
+    y: Int[Tensor, " batch"],
+    num_classes: int,
+    weight: Float[Tensor, " batch"] | None = None,
+) -> Float[Tensor, "contrast latent"]:
+    """Return the signed Pearson correlation of each axis with the label, over the global batch (Eq. 2, no modulus).
+
+    Two classes give one row, the correlation with y. More classes give one row for each class against the rest. A
+    constant axis or a batch of one class gives 0. The result carries no gradient.
+    """
+    return label_moments(mu, y, num_classes, weight).correlation
 
 
 def shortcut_score(correlation: Float[Tensor, "contrast latent"]) -> Float[Tensor, " latent"]:

@@ -12,13 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sitar.functional.correlation import shortcut_score
+from sitar.functional.correlation import EPS, LabelMoments, shortcut_score
+from sitar.functional.reduce import global_sum
 
 Distribution = Literal["gaussian", "rademacher", "uniform"]
 
 
 class Noise:
-    """This is one kind of noise. It has no state, and depends on the latent and its axes' correlation with the label.
+    """This is one kind of noise. It has no state, and depends on the latent and its moments with the label.
 
     A kind that has rows A is e @ A, for independent e of mean 0 and variance 1: its mean is 0 and its covariance is A^T
     A. Theorem 1 is about such noise. A kind that has none says why in `no_rows`.
@@ -30,15 +31,12 @@ class Noise:
     no_rows: ClassVar[str | None] = None
 
     def draw(
-        self,
-        z: Float[Tensor, "batch latent"],
-        correlation: Float[Tensor, "contrast latent"],
-        distribution: Distribution = "gaussian",
+        self, z: Float[Tensor, "batch latent"], moments: LabelMoments, distribution: Distribution = "gaussian"
     ) -> Float[Tensor, "batch latent"]:
         """Draw a perturbation of the shape, device and dtype of `z`, without gradient."""
         raise NotImplementedError
 
-    def rows(self, correlation: Float[Tensor, "contrast latent"]) -> Float[Tensor, "noise latent"]:
+    def rows(self, moments: LabelMoments) -> Float[Tensor, "noise latent"]:
         """Return A."""
         raise ValueError(self.no_rows)
 
@@ -47,22 +45,33 @@ class Axis(Noise):
     name = "axis"
     about = "the paper, on each axis by its score"
 
-    def draw(self, z: Tensor, correlation: Tensor, distribution: Distribution = "gaussian") -> Tensor:
-        return axis_noise(z, shortcut_score(correlation), distribution)
+    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
+        return axis_noise(z, shortcut_score(moments.correlation), distribution)
 
-    def rows(self, correlation: Tensor) -> Tensor:
-        return torch.diag(shortcut_score(correlation))
+    def rows(self, moments: LabelMoments) -> Tensor:
+        return torch.diag(shortcut_score(moments.correlation))
+
+
+class Relative(Noise):
+    name = "relative"
+    about = "the paper's, in units of each axis' spread"
+
+    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
+        return axis_noise(z, shortcut_score(moments.shared), distribution)
+
+    def rows(self, moments: LabelMoments) -> Tensor:
+        return torch.diag(shortcut_score(moments.shared))
 
 
 class Direction(Noise):
     name = "direction"
-    about = "along the correlated direction"
+    about = "along the direction that the label shares with the latent"
 
-    def draw(self, z: Tensor, correlation: Tensor, distribution: Distribution = "gaussian") -> Tensor:
-        return direction_noise(z, correlation, distribution)
+    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
+        return direction_noise(z, moments.shared, distribution)
 
-    def rows(self, correlation: Tensor) -> Tensor:
-        return _contrasts(correlation)
+    def rows(self, moments: LabelMoments) -> Tensor:
+        return _contrasts(moments.shared)
 
 
 class Swap(Noise):
@@ -71,22 +80,22 @@ class Swap(Noise):
     has_distribution = False
     no_rows = "swap pulls each sample towards the others; direction is the closest kind of mean 0"
 
-    def draw(self, z: Tensor, correlation: Tensor, distribution: Distribution = "gaussian") -> Tensor:
-        return swap_noise(z, correlation)
+    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
+        return swap_noise(z, moments.shared)
 
 
 class Isotropic(Noise):
     name = "isotropic"
     about = "on every axis alike, v = 1"
 
-    def draw(self, z: Tensor, correlation: Tensor, distribution: Distribution = "gaussian") -> Tensor:
-        return axis_noise(z, torch.ones_like(correlation[0]), distribution)
+    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
+        return axis_noise(z, torch.ones_like(moments.spread), distribution)
 
-    def rows(self, correlation: Tensor) -> Tensor:
-        return torch.eye(correlation.shape[1], dtype=correlation.dtype, device=correlation.device)
+    def rows(self, moments: LabelMoments) -> Tensor:
+        return torch.eye(len(moments.spread), dtype=moments.spread.dtype, device=moments.spread.device)
 
 
-NOISES: dict[str, Noise] = {noise.name: noise for noise in (Axis(), Direction(), Swap(), Isotropic())}
+NOISES: dict[str, Noise] = {noise.name: noise for noise in (Axis(), Relative(), Direction(), Swap(), Isotropic())}
 WITH_ROWS = tuple(name for name, noise in NOISES.items() if noise.no_rows is None)
 
 
@@ -111,35 +120,58 @@ def axis_noise(
 
 def direction_noise(
     z: Float[Tensor, "batch latent"],
-    correlation: Float[Tensor, "contrast latent"],
+    shared: Float[Tensor, "contrast latent"],
     distribution: Distribution = "gaussian",
 ) -> Float[Tensor, "batch latent"]:
-    """Draw e @ A, one number for each contrast.
+    """Draw e @ A, one number for each contrast. The covariance is A^T A.
 
-    The covariance is A^T A. For two classes it is r r^T, however the latent is rotated.
+    For two classes A is c / sd(y), where c is the covariance of the latent with the label. If the latent is rotated,
+    stretched or mapped by any matrix, then c and hence the noise are mapped in the same way.
     """
-    rows = _contrasts(correlation).to(z.dtype)
+    rows = _contrasts(shared).to(z.dtype)
     return unit_noise(z.detach()[:, :1].expand(-1, len(rows)), distribution) @ rows
 
 
 def swap_noise(
-    z: Float[Tensor, "batch latent"], correlation: Float[Tensor, "contrast latent"]
+    z: Float[Tensor, "batch latent"], shared: Float[Tensor, "contrast latent"]
 ) -> Float[Tensor, "batch latent"]:
-    """Return what exchanges each sample's component along the correlated direction with its neighbour's.
+    """Return what exchanges each sample's component along the shared direction with its neighbour's.
 
-    The neighbour is the previous sample of the batch, which shuffling has made a random one. The exchange is scaled by
-    the length of the correlation, up to 1: for two classes it is (z' - z) @ r r^T / |r|. Redundant axes can make r
-    longer; the exchange is then complete, and no more. With more classes it is (z' - z) @ A^T A / |A|.
+    The neighbour is the previous sample of the batch, which shuffling has made a random one. For two classes it is
+    (z' - z) @ w c^T / R. c is the covariance with the label, in units of the label's deviation. w = S^-1 c reads the
+    component off, where S is the covariance of z. R^2 = w c^T is the share of the label's variance that z explains: the
+    exchange is complete where z tells the label for certain. If z is rotated, stretched or mapped by any matrix, the
+    exchange is mapped in the same way. With more classes c has one row for each class against the rest.
     """
     z = z.detach()
-    rows = _contrasts(correlation).to(z.dtype)
-    length = rows.norm()
-    return (z.roll(1, 0) - z) @ rows.T @ rows / (length.clamp_min(1e-8) * length.clamp_min(1.0))
+    rows = _contrasts(shared)
+    readers = _whitened(z, rows)
+    length = (rows * readers).sum().clamp_min(0).sqrt()
+    inner = readers.T @ rows / (length.clamp_min(1e-8) * length.clamp_min(1.0))
+    return (z.roll(1, 0) - z) @ inner.to(z.dtype)
 
 
-def _contrasts(correlation: Tensor) -> Tensor:
-    """Return rows A with A^T A = r r^T for two classes.
+def _whitened(z: Tensor, rows: Tensor) -> Tensor:
+    """Return rows @ S^-1, where S is the covariance of z over the global batch.
+
+    S is shrunk towards its diagonal by axes / samples. It can then be inverted with more axes than samples, with a
+    constant axis and with copies of an axis.
+    """
+    z, axes = z.float(), z.shape[1]
+    samples = global_sum(torch.ones_like(z[:, 0]).sum())
+    z = z - global_sum(z.sum(0)) / samples
+    with torch.autocast(z.device.type, enabled=False):  # in float32 also under mixed precision
+        covariance = global_sum(z.T @ z) / samples
+    spread = covariance.diagonal().clamp_min(EPS).sqrt()
+    share = (axes / samples).clamp_max(1.0)
+    shrunk = (1 - share) * covariance / torch.outer(spread, spread) + share * torch.eye(axes, device=z.device)
+    solved, _ = torch.linalg.solve_ex(shrunk, (rows / spread).T)  # without a check, which would wait for the device
+    return solved.T / spread
+
+
+def _contrasts(shared: Tensor) -> Tensor:
+    """Return rows A with A^T A = c c^T for two classes.
 
     More classes have one row for each class against the rest. This counts each contrast twice, hence sqrt(1/2).
     """
-    return correlation if len(correlation) == 1 else correlation * math.sqrt(0.5)
+    return shared if len(shared) == 1 else shared * math.sqrt(0.5)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sitar.config import ModelConfig, one_of
 from sitar.data.types import Task, TrainBatch
-from sitar.functional.correlation import label_correlation, shortcut_score
+from sitar.functional.correlation import LabelMoments, label_moments, shortcut_score
 from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
 from sitar.functional.expansion import expand
 from sitar.functional.losses import (
@@ -30,6 +30,7 @@ from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
 from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Discriminator
 from sitar.models.build import build_classifier, build_vae
+from sitar.models.moments import RunningMoments
 from sitar.registry import METHODS
 
 DISCRIMINATOR_RATE = 1e-4  # of FactorVAE (Kim and Mnih, 2018)
@@ -55,6 +56,15 @@ class SITARConfig(WeightedConfig):
     )
     noise_distribution: Distribution = Field(
         default="gaussian", description="not used by noise that draws nothing, nor by analytic"
+    )
+    score_momentum: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of the earlier batches in the estimate of the correlation; 0: each batch alone, the paper",
+    )
+    score_floor: bool = Field(
+        default=False, description="whether to take from v^2 what chance gives it, 1/n; false: the paper"
     )
     objective: Literal["sampled", "analytic"] = Field(
         default="sampled",
@@ -94,6 +104,7 @@ class SITAR(WeightedMethod):
         self.vae = build_vae(model, task)
         self.vae_size = self.vae.num_inputs if config.vae_scale == "mean" else 1
         self.classifier = build_classifier(model, task)
+        self.moments = RunningMoments(model.axes, task.num_classes, config.score_momentum, config.score_floor)
         if config.vae == "factor":
             self.discriminator = Discriminator(model.axes)
         self.register_buffer("beta", torch.tensor(config.beta))  # a buffer, because the weights of earlier runs have it
@@ -112,33 +123,33 @@ class SITAR(WeightedMethod):
         z = reparameterise(mu, log_var)
         error = reconstruction(self.vae.decode(z), self.vae.target(features))
         divergence = self.divergence(z, mu, log_var)
-        correlation = label_correlation(mu.detach(), batch.y, self.num_classes, self.sample_weight(batch.y))
-        classification = self.classification(z, batch.y, correlation)
+        moments = self.moments(label_moments(mu, batch.y, self.num_classes, self.sample_weight(batch.y)))
+        classification = self.classification(z, batch.y, moments)
         robust, change = classification["cross_entropy"], classification["consistency"]
         return {
             "loss": (error + divergence["divergence"]) / self.vae_size + robust + self.config.lambda_ * change,
             "reconstruction": error,
             **divergence,
             **classification,
-            "shortcut_score": shortcut_score(correlation),
+            "shortcut_score": shortcut_score(moments.correlation),
         }
 
-    def classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
+    def classification(self, z: Tensor, y: Tensor, moments: LabelMoments) -> dict[str, Tensor]:
         """Compute lines 11 and 12 of Algorithm 1."""
         if self.config.objective == "analytic":
-            return self.expected_classification(z, y, correlation)
-        perturbed = z + self.config.alpha * self.noise.draw(z, correlation, self.config.noise_distribution)
+            return self.expected_classification(z, y, moments)
+        perturbed = z + self.config.alpha * self.noise.draw(z, moments, self.config.noise_distribution)
         logits, perturbed_logits = self.classifier(z), self.classifier(perturbed)
         robust = cross_entropy(perturbed_logits, y, self.class_weight)
         return {"cross_entropy": robust, "consistency": consistency(logits, perturbed_logits)}
 
-    def expected_classification(self, z: Tensor, y: Tensor, correlation: Tensor) -> dict[str, Tensor]:
+    def expected_classification(self, z: Tensor, y: Tensor, moments: LabelMoments) -> dict[str, Tensor]:
         """Compute the expectation of these lines over the noise, to second order (Theorem 1).
 
         `curvature` is part of the cross-entropy.
         """
         with torch.autocast(z.device.type, enabled=False):  # second derivatives need float32 under mixed precision too
-            expansion = expand(self.classifier, z.float(), y, self.noise.rows(correlation))
+            expansion = expand(self.classifier, z.float(), y, self.noise.rows(moments))
         robust, change = expansion.at(self.config.alpha)
         weight = self.sample_weight(y)
         return {

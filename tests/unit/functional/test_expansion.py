@@ -10,6 +10,7 @@ import torch
 from scipy import special, stats
 from torch import Tensor, nn
 
+from helpers.referees import moments_of
 from sitar.config import ModelConfig, section_config
 from sitar.data import Task
 from sitar.errors import ConfigError
@@ -239,10 +240,10 @@ def test_rows_have_the_covariance_of_the_noise(contrasts: int) -> None:
         "isotropic": axis_noise(z, torch.ones(3)),
     }
     for name, noise in noises.items():
-        A = NOISES[name].rows(correlation)
+        A = NOISES[name].rows(moments_of(correlation))
         torch.testing.assert_close(A.T @ A, torch.cov(noise.T), rtol=0, atol=0.015)
     with pytest.raises(ValueError, match="swap"):
-        NOISES["swap"].rows(correlation)
+        NOISES["swap"].rows(moments_of(correlation))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -257,11 +258,12 @@ def test_analytic_training_is_sampled_training_in_the_mean(noise: str, weighted:
     for parameter in sampled.classifier.parameters():
         parameter.data *= 3
     analytic.load_state_dict(sampled.state_dict())
-    z, y, correlation = torch.randn(30, 3), torch.tensor([0, 1, 1] * 10), torch.tensor([[0.8, -0.5, 0.1]])
+    z, y = torch.randn(30, 3), torch.tensor([0, 1, 1] * 10)
+    moments = moments_of(torch.tensor([[0.8, -0.5, 0.1]]))
     repeats = 4000
     seen = []
     for method, times in ((analytic, 1), (sampled, repeats)):
-        terms = method.classification(z.repeat(times, 1), y.repeat(times), correlation)
+        terms = method.classification(z.repeat(times, 1), y.repeat(times), moments)
         loss = terms["cross_entropy"] + method.config.lambda_ * terms["consistency"]
         gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(method.classifier.parameters()))])
         seen.append((terms["cross_entropy"], terms["consistency"], gradient))
@@ -274,7 +276,7 @@ def test_analytic_training_is_sampled_training_in_the_mean(noise: str, weighted:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": "swap"}, "use noise=axis, direction or isotropic, or objective=sampled"),
+        ({"noise": "swap"}, "use noise=axis, relative, direction or isotropic, or objective=sampled"),
         ({"noise_distribution": "uniform"}, "leave noise_distribution out"),
         ({"objective": "analytical"}, "'sampled' or 'analytic'"),
     ],

@@ -86,11 +86,14 @@ def direction_noise(factor, per_axis=False):
     return mutant
 
 
-def swap_noise(*, step=1, sign=1, power=1, half=True, guard=1e-8, detach=True):
-    def mutant(z, correlation):
+def swap_noise(*, step=1, sign=1, power=1, half=True, guard=1e-8, detach=True, bound=1.0, white=True):
+    def mutant(z, shared):
         z = z.detach() if detach else z
-        rows = correlation if len(correlation) == 1 or not half else correlation * math.sqrt(0.5)
-        return sign * (z.roll(step, 0) - z) @ rows.T @ rows / rows.norm().clamp_min(guard) ** power
+        rows = shared if len(shared) == 1 or not half else shared * math.sqrt(0.5)
+        readers = rows @ torch.cov(z.detach().T).inverse() if white else rows
+        length = (rows * readers).sum().sqrt()
+        inner = readers.T @ rows / (length.clamp_min(guard) ** power * length.clamp_min(bound))
+        return sign * (z.roll(step, 0) - z) @ inner
 
     return mutant
 
@@ -277,6 +280,8 @@ MUTANTS = [
     ("check_swap_noise", "divided by the squared length", swap_noise(power=2)),
     ("check_swap_noise", "missing 1/2", swap_noise(half=False)),
     ("check_swap_noise", "no guard", swap_noise(guard=0)),
+    ("check_swap_noise", "not whitened", swap_noise(white=False)),
+    ("check_swap_noise", "more than complete", swap_noise(bound=1e-8)),
     ("check_noise_has_no_gradient", "gradient not stopped", lambda z: swap_noise(detach=False)(z, TWO)),
     ("check_reparameterise", "variance for deviation", lambda m, s: m + s.exp() * torch.randn_like(m)),
     ("check_reparameterise", "log-variance for deviation", lambda m, s: m + s * torch.randn_like(m)),

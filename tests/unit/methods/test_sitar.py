@@ -7,12 +7,15 @@ reversed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from sitar.config import run_config
 from sitar.data.types import TrainSplit
+from sitar.functional.correlation import LabelMoments
 from sitar.functional.noise import Axis, Distribution, Isotropic, Noise
 from sitar.methods import build_method
 from sitar.methods.sitar import SITAR
@@ -86,12 +89,13 @@ def test_the_control_follows_the_cue_and_sitar_does_not(seed: int) -> None:
 class WrongAxes(Axis):
     """The noise of the paper, with the scores of the two axes exchanged."""
 
-    def draw(self, z: Tensor, correlation: Tensor, distribution: Distribution = "gaussian") -> Tensor:
-        return super().draw(z, correlation.flip(1), distribution)
+    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
+        exchanged = replace(moments, with_label=moments.with_label.flip(1), variance=moments.variance.flip(0))
+        return super().draw(z, exchanged, distribution)
 
 
 class NoNoise(Axis):
-    def draw(self, z: Tensor, correlation: Tensor, distribution: Distribution = "gaussian") -> Tensor:
+    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
         return torch.zeros_like(z)
 
 
