@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -80,6 +80,12 @@ def label_correlation(
     constant axis or a batch of one class gives 0. The result carries no gradient.
     """
     return label_moments(mu, y, num_classes, weight).correlation
+
+
+def without_chance(moments: LabelMoments) -> LabelMoments:
+    """Take from each squared correlation what chance gives it in n samples: v^2 becomes max(0, v^2 - 1/n)."""
+    chance = 1 / (moments.samples * moments.correlation.square().clamp_min(EPS))
+    return replace(moments, with_label=moments.with_label * (1 - chance).clamp_min(0).sqrt())
 
 
 def shortcut_score(correlation: Float[Tensor, "contrast latent"]) -> Float[Tensor, " latent"]:

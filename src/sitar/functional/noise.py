@@ -52,17 +52,6 @@ class Axis(Noise):
         return torch.diag(shortcut_score(moments.correlation))
 
 
-class Relative(Noise):
-    name = "relative"
-    about = "the paper's, in units of each axis' spread"
-
-    def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
-        return axis_noise(z, shortcut_score(moments.shared), distribution)
-
-    def rows(self, moments: LabelMoments) -> Tensor:
-        return torch.diag(shortcut_score(moments.shared))
-
-
 class Direction(Noise):
     name = "direction"
     about = "along the direction that the label shares with the latent"
@@ -95,7 +84,7 @@ class Isotropic(Noise):
         return torch.eye(len(moments.spread), dtype=moments.spread.dtype, device=moments.spread.device)
 
 
-NOISES: dict[str, Noise] = {noise.name: noise for noise in (Axis(), Relative(), Direction(), Swap(), Isotropic())}
+NOISES: dict[str, Noise] = {noise.name: noise for noise in (Axis(), Direction(), Swap(), Isotropic())}
 WITH_ROWS = tuple(name for name, noise in NOISES.items() if noise.no_rows is None)
 
 

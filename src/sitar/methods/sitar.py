@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sitar.config import ModelConfig, one_of
 from sitar.data.types import Task, TrainBatch
-from sitar.functional.correlation import LabelMoments, label_moments, shortcut_score
+from sitar.functional.correlation import LabelMoments, label_moments, shortcut_score, without_chance
 from sitar.functional.disentangle import density_ratio, discrimination, kl_parts, permute_axes
 from sitar.functional.expansion import expand
 from sitar.functional.losses import (
@@ -30,7 +30,6 @@ from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
 from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Discriminator
 from sitar.models.build import build_classifier, build_vae
-from sitar.models.moments import RunningMoments
 from sitar.registry import METHODS
 
 DISCRIMINATOR_RATE = 1e-4  # of FactorVAE (Kim and Mnih, 2018)
@@ -56,12 +55,6 @@ class SITARConfig(WeightedConfig):
     )
     noise_distribution: Distribution = Field(
         default="gaussian", description="not used by noise that draws nothing, nor by analytic"
-    )
-    score_momentum: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="share of the earlier batches in the estimate of the correlation; 0: each batch alone, the paper",
     )
     score_floor: bool = Field(
         default=False, description="whether to take from v^2 what chance gives it, 1/n; false: the paper"
@@ -104,7 +97,6 @@ class SITAR(WeightedMethod):
         self.vae = build_vae(model, task)
         self.vae_size = self.vae.num_inputs if config.vae_scale == "mean" else 1
         self.classifier = build_classifier(model, task)
-        self.moments = RunningMoments(model.axes, task.num_classes, config.score_momentum, config.score_floor)
         if config.vae == "factor":
             self.discriminator = Discriminator(model.axes)
         self.register_buffer("beta", torch.tensor(config.beta))  # a buffer, because the weights of earlier runs have it
@@ -123,7 +115,9 @@ class SITAR(WeightedMethod):
         z = reparameterise(mu, log_var)
         error = reconstruction(self.vae.decode(z), self.vae.target(features))
         divergence = self.divergence(z, mu, log_var)
-        moments = self.moments(label_moments(mu, batch.y, self.num_classes, self.sample_weight(batch.y)))
+        moments = label_moments(mu, batch.y, self.num_classes, self.sample_weight(batch.y))
+        if self.config.score_floor:
+            moments = without_chance(moments)
         classification = self.classification(z, batch.y, moments)
         robust, change = classification["cross_entropy"], classification["consistency"]
         return {

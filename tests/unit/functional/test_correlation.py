@@ -16,7 +16,7 @@ from torch import multiprocessing
 
 from helpers import referees
 from helpers.referees import batch, close, listing
-from sitar.functional.correlation import label_correlation, shortcut_score
+from sitar.functional.correlation import label_correlation, label_moments, shortcut_score, without_chance
 from sitar.functional.reduce import global_sum
 
 pytestmark = pytest.mark.shapes
@@ -75,6 +75,35 @@ def test_weights_repeat_samples():
 def test_equal_weights_do_nothing():
     mu, y = batch(2)
     close(label_correlation(mu, y, 2, torch.full((len(y),), 0.3)), label_correlation(mu, y, 2).numpy())
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_moments_are_numpys(classes):
+    mu, y = batch(classes)
+    weight = torch.linspace(2.5, 0.2, classes)[y]
+    moments = label_moments(mu, y, classes, weight)
+    axes, w = mu.double().numpy(), weight.double().numpy()
+    close(moments.spread, np.sqrt(np.diag(np.cov(axes.T, aweights=w, ddof=0))))
+    for row, c in zip(moments.shared, range(1, 2) if classes == 2 else range(classes), strict=True):
+        both = np.cov(axes.T, y.numpy() == c, aweights=w, ddof=0)
+        close(row, both[:-1, -1] / np.sqrt(both[-1, -1]), atol=1e-4)
+    close(moments.samples, w.sum() ** 2 / (w**2).sum(), rtol=1e-5)
+    close(moments.correlation, label_correlation(mu, y, classes, weight).numpy())
+
+
+def test_without_chance_an_axis_that_knows_nothing_scores_nothing_on_average():
+    """v^2 of an axis that does not follow the label is 1/n on average, and its floor takes just that."""
+    torch.manual_seed(0)
+    n, axes = 64, 20_000
+    y = torch.arange(n) % 2
+    moments = label_moments(torch.randn(n, axes), y, 2)
+    close(moments.correlation.square().mean(), 1 / n, rtol=0.05)
+    kept = shortcut_score(without_chance(moments).correlation)
+    close(kept.square(), (moments.correlation[0].square() - 1 / n).clamp_min(0).numpy(), atol=1e-5)
+    assert (kept == 0).float().mean() > 0.6
+    strong = label_moments(y.unsqueeze(1) + 0.1 * torch.randn(n, 1), y, 2)
+    close(without_chance(strong).correlation, strong.correlation.numpy(), rtol=0.01)
+    assert (without_chance(strong).correlation < strong.correlation).all()
 
 
 def test_half_precision_is_computed_in_float32():

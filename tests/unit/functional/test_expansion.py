@@ -276,7 +276,7 @@ def test_analytic_training_is_sampled_training_in_the_mean(noise: str, weighted:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": "swap"}, "use noise=axis, relative, direction or isotropic, or objective=sampled"),
+        ({"noise": "swap"}, "use noise=axis, direction or isotropic, or objective=sampled"),
         ({"noise_distribution": "uniform"}, "leave noise_distribution out"),
         ({"objective": "analytical"}, "'sampled' or 'analytic'"),
     ],
