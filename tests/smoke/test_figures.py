@@ -25,16 +25,15 @@ PRESETS = {"sweep_noise": "color_mnist/isotropic", "sweep_analytic": "color_mnis
 
 
 @pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch):
+def figures():
     """The command, which imports the runner beside it."""
-    monkeypatch.syspath_prepend(ROOT / "reproduce")
     return script("reproduce/figures.py")
 
 
 @pytest.fixture
 def elsewhere(figures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tables, records and docs of a test's own."""
-    monkeypatch.setattr(figures.run, "HERE", tmp_path)
+    monkeypatch.setattr(figures.records, "HERE", tmp_path)
     monkeypatch.setattr(figures, "DOCS", tmp_path / "docs")
     (tmp_path / "docs").mkdir()
     table = yaml.safe_load((ROOT / "reproduce" / "sweep_lambda.yaml").read_text(encoding="utf-8"))
