@@ -23,7 +23,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pages
 import records
@@ -100,19 +100,25 @@ def all_problems() -> list[Problem]:
             Problem(file, line, text) for line, text in page_problems(file.read_text(encoding="utf-8"), strict)
         ]
     for name in records.table_names():
-        file = records.HERE / f"{name}.yaml"
-        table = records.load_table(name)
-        for text in (table.get("notes", ""), table.get("figure", {}).get("shows", "")):
-            filled = re.sub(r"\{\{.*?\}\}", lambda match: " " * len(match[0]), text, flags=re.DOTALL)
-            problems += [Problem(file, 1, f"notes: {said}") for _, said in page_problems(filled, strict=True)]
+        problems += note_problems(records.HERE / f"{name}.yaml", records.load_table(name))
     return problems
+
+
+def note_problems(file: Path, table: dict[str, Any]) -> Iterator[Problem]:
+    """Find the numbers in the notes of a table, and in the words of its figure, that are no values and not declared."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    for text in (table.get("notes", ""), table.get("figure", {}).get("shows", "")):
+        filled = _blank(text, re.compile(r"\{\{.*?\}\}", re.DOTALL))
+        for line, said in page_problems(filled):
+            place = next((i for i, there in enumerate(lines, 1) if text.splitlines()[line - 1] in there), 1)
+            yield Problem(file, place, said.replace("<!-- VALUE -->", "{{ VALUE }}"))
 
 
 def made_pages() -> dict[Path, str]:
     """Return the text of every page of a table, and of every page of a script here that has a function `page`."""
     made = {records.page_path(name): pages.render(name) for name in records.table_names()}
     for script in sorted(records.HERE.glob("*.py")):
-        if records.page_path(script.stem).exists():
+        if "\ndef page() " in script.read_text(encoding="utf-8") and records.page_path(script.stem).exists():
             made[records.page_path(script.stem)] = importlib.import_module(script.stem).page()
     return made
 

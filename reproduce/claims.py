@@ -21,26 +21,36 @@ RULES = ("holds", "holds in part")
 FAILS, WAITS, NEVER = "does not hold", "not measured yet", "cannot be tested here"
 ALLOWED = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.BinOp, ast.Sub,
-    ast.UnaryOp, ast.USub, ast.Attribute, ast.Name, ast.Load, ast.Constant,
+    ast.Mult, ast.UnaryOp, ast.USub, ast.Attribute, ast.Name, ast.Load, ast.Constant,
 )  # fmt: skip
 INTRODUCTION = """\
 # The paper's claims, held against our records
 
 `python reproduce/claims.py` makes this page from `reproduce/claims.yaml` and `reproduce/records`. Each claim is quoted.
 The figures are means over seeds with their 95 % interval (Student's t). A difference is taken seed by seed. The rule
-beside a claim decides its verdict. We chose the rules after most of these figures were known. Accuracies and their
-differences are in percent and points."""
+beside a claim decides its verdict. Most rules were written when most of these figures were known. More is said to be
+more if the interval lies above 0, and two figures are said to be equal if it lies within 5 points. "Does not hold"
+means that our figures do not show it: a wide interval does not show the opposite either. Accuracies are in percent."""
 
 
 class Figure(NamedTuple):
-    """What the rules see of a figure."""
+    """What the rules see of a figure. One seed has no interval."""
 
     mean: float
     low: float
     high: float
-    lower: float
-    upper: float
+    lower: float | None
+    upper: float | None
     seeds: int
+
+
+class OneSeedError(Exception):
+    """A rule asks for the interval of a single seed."""
+
+
+def figure(values: Sample) -> Figure:
+    numbers = list(values.values())
+    return Figure(mean(numbers), min(numbers), max(numbers), *(interval(values) or (None, None)), len(numbers))
 
 
 def load() -> list[dict[str, Any]]:
@@ -63,14 +73,13 @@ def verdict(claim: dict[str, Any], found: dict[str, Sample]) -> str:
     """Decide a claim by its rules."""
     if NEVER in claim:
         return NEVER
-    figures = {}
-    for name, values in found.items():
-        ends = interval(values)
-        if ends is None:
-            return WAITS
-        numbers = list(values.values())
-        figures[name] = Figure(mean(numbers), min(numbers), max(numbers), *ends, len(numbers))
-    return next((rule for rule in RULES if rule in claim and decide(claim[rule], figures)), FAILS)
+    figures = {name: figure(values) for name, values in found.items() if values}
+    if len(figures) < len(found):
+        return WAITS
+    try:
+        return next((rule for rule in RULES if rule in claim and decide(claim[rule], figures)), FAILS)
+    except OneSeedError:
+        return WAITS
 
 
 def decide(rule: str, figures: dict[str, Figure]) -> bool:
@@ -83,6 +92,9 @@ def decide(rule: str, figures: dict[str, Figure]) -> bool:
             raise ValueNameError(f"rule {rule!r}: there is no figure {node.id!r}; figures are {', '.join(figures)}")
         if isinstance(node, ast.Attribute) and node.attr not in Figure._fields:
             raise ValueNameError(f"rule {rule!r}: a figure has {', '.join(Figure._fields)}, and no {node.attr!r}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and getattr(figures[node.value.id], node.attr) is None:  # type: ignore[attr-defined]
+            raise OneSeedError(rule)
     return bool(eval(compile(tree, "rule", "eval"), {"__builtins__": {}}, dict(figures)))
 
 
@@ -94,12 +106,12 @@ def page() -> str:
         verdicts.append(verdict(claim, found))
         entries += _entry(claim, found, verdicts[-1])
     kinds = [*RULES, FAILS, WAITS, NEVER]
-    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds if kind in verdicts)
+    counts = ", ".join(f"{kind} {verdicts.count(kind)}" for kind in kinds if kind in verdicts)
     lines = [
         f"| {claim['claim']} | {claim['section']} | {said} |" for claim, said in zip(load(), verdicts, strict=True)
     ]
     summary = ["| claim | paper | verdict |", "|---|---|---|", *lines]
-    return "\n".join([INTRODUCTION, "", f"Of {len(verdicts)} claims: {counts}.", "", *summary, "", *entries])
+    return "\n".join([INTRODUCTION, "", f"There are {len(verdicts)} claims: {counts}.", "", *summary, "", *entries])
 
 
 def _entry(claim: dict[str, Any], found: dict[str, Sample], said: str) -> list[str]:
@@ -110,7 +122,7 @@ def _entry(claim: dict[str, Any], found: dict[str, Sample], said: str) -> list[s
         lines.append(f"- `{name}`: {words}: {_shown(values, value, claim.get('decimals', 1))}")
     rules = "; ".join(f"{rule} if `{' '.join(claim[rule].split())}`" for rule in RULES if rule in claim)
     lines += ["", f"Rule: {rules}.", ""] if rules else []
-    lines += [f"**Verdict: {said}.** {claim[NEVER]}" if said == NEVER else f"**Verdict: {said}.**", ""]
+    lines += [f"**Verdict: {said}.** {fill(claim[NEVER])}" if said == NEVER else f"**Verdict: {said}.**", ""]
     return lines + ([fill(claim["note"]).rstrip(), ""] if "note" in claim else [])
 
 
@@ -122,7 +134,8 @@ def _shown(values: Sample, value: str, decimals: int) -> str:
     text = show(mean(values.values()), decimals)
     if ends := interval(values):
         text += f" [{show(ends[0], decimals)}, {show(ends[1], decimals)}]"
-    return f"{text}, {len(values)} seed{'s' if len(values) > 1 else ''} (`{value}`)"
+        text += f", {len(values)} seeds"
+    return f"{text} (`{value}`)"
 
 
 if __name__ == "__main__":

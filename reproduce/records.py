@@ -102,15 +102,22 @@ def runs_of(row: str, table: dict[str, Any], record: dict[str, Any]) -> list[dic
 def value_of(run: dict[str, Any], what: str) -> float:
     """Read what a column shows of a run, in percent: SPLIT[.METRIC][@SELECTION].
 
-    `v.1` is the largest shortcut score of the last epoch, `v.2` the second, and so on. These are not in percent.
+    `v.1` is the largest shortcut score of the last epoch, `v.2` the second, and so on. `v.axes` is the number of axes
+    that they are spread over. These are not in percent.
     """
     split, metric, selection = re.fullmatch(r"(\w+)(?:\.(\w+))?(?:@(\w+))?", what).groups()  # type: ignore[union-attr]
     if split == "v":
-        return sorted(run["shortcut_score"], reverse=True)[int(metric) - 1]
+        scores = run["shortcut_score"]
+        return suspect_axes(scores) if metric == "axes" else sorted(scores, reverse=True)[int(metric) - 1]
     found = run["splits"][split]
     if selection is not None:
         found = run.get("selections", {}).get(selection, {}).get(split, found)
     return 100 * found[metric or "average"]
+
+
+def suspect_axes(scores: list[float]) -> float:
+    """Return the participation ratio of v^2: 1 if one axis has all of it, the number of axes if all have the same."""
+    return sum(v**2 for v in scores) ** 2 / sum(v**4 for v in scores)
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
