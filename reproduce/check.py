@@ -45,6 +45,8 @@ SETTING = re.compile(
 )
 BLOCK = re.compile(r"\n[ \t]*\n|\n(?=\s*(?:[-*] |\d+\. |\|))")  # a paragraph, an item of a list, a row of a table
 
+BREAKS = re.compile(r"^[ \t]*(?=<!--(?:(?!-->).)*-->(?![ \t]*(?:\n[ \t]*(?:[-*|]|\n|\Z)|\Z)))", re.DOTALL | re.MULTILINE)
+
 
 class Problem(NamedTuple):
     """A place where a page and the records differ."""
@@ -136,6 +138,8 @@ def page_problems(text: str, strict: bool = True) -> Iterator[tuple[int, str]]:
     whole_page = any("on this page" in match[1] for match in COMMENT.finditer(text) if UNMEASURED.match(match[1]))
     if whole_page and strict:
         yield 1, "README.md, docs/results and notes say for each number where it comes from, not for the whole page"
+    for match in BREAKS.finditer(text):
+        yield text.count("\n", 0, match.end()) + 1, "a comment at the start of a line breaks its paragraph: move it up"
     for numbers, comment, start in stretches(text):
         values: list[Value] = []
         if comment is not None and not UNMEASURED.match(comment):
@@ -204,9 +208,9 @@ def stretches(text: str) -> Iterator[tuple[list[Number], str | None, int]]:
     """
     quiet = _blank(text, *NOT_PROSE)
     comments = [match for match in COMMENT.finditer(quiet) if _is_source(match[1])]
+    edges = [0, *(match.start() for match in BLOCK.finditer(quiet)), len(quiet)]
     quiet = _blank(quiet, COMMENT)
     settings = [match.span() for match in SETTING.finditer(quiet)]
-    edges = [0, *(match.start() for match in BLOCK.finditer(quiet)), len(quiet)]
     for start, end in itertools.pairwise(edges):
         here = start
         for match in comments:
