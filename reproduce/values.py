@@ -215,10 +215,11 @@ def _of_path(parts: list[str]) -> list[Value]:
     path, *rest = parts
     percent = "percent" in rest
     statistics = [part for part in rest if part != "percent"]
-    head, _, tail = path.rpartition(".")
+    file, _, inside = path.partition(".json:")
+    head, tail = re.fullmatch(r"(.*\.)?((?:[^.\[\]]|\[[^\]]*\])*)", inside).groups("")  # type: ignore[union-attr]
     values = []
     for join, name in _statistics(tail):
-        numbers = _numbers(f"{head}.{name}", percent)
+        numbers = _numbers(f"{file}.json:{head}{name}", percent)
         if not statistics and len(numbers) != 1:
             raise ValueNameError(f"{path!r} leads to {len(numbers)} numbers and needs a statistic")
         for i, (word, statistic) in enumerate(_statistics(statistics[0] if statistics else "mean")):
@@ -226,15 +227,17 @@ def _of_path(parts: list[str]) -> list[Value]:
     return values
 
 
-def _numbers(path: str, percent: bool) -> list[float]:
-    """Return the numbers at `FILE.json: PATH`, or the differences of two paths."""
-    file, _, inside = path.partition(".json:")
+def _numbers(place: str, percent: bool) -> list[float]:
+    """Return the numbers at `FILE.json: PATH`, or the sums and differences of paths."""
+    file, _, inside = place.partition(".json:")
     if not records.record_path(file.strip()).exists():
         known = sorted(record.stem for record in (records.HERE / "records").glob("*.json"))
         raise ValueNameError(f"there is no record {file.strip()!r}; records are {', '.join(known)}")
     content = json.loads(records.record_path(file.strip()).read_text(encoding="utf-8"))
-    first, *second = ([float(number) for number in _walk(content, part.strip())] for part in inside.split(" - "))
-    found = [a - b for a, b in zip(first, second[0], strict=True)] if second else first
+    first, *others = re.split(r" ([-+]) ", inside.strip())
+    found = [float(number) for number in _walk(content, first)]
+    for sign, path in zip(others[::2], others[1::2], strict=True):
+        found = [a + (b if sign == "+" else -b) for a, b in zip(found, _walk(content, path), strict=True)]
     return [100 * number for number in found] if percent else found
 
 
