@@ -12,6 +12,8 @@ needs a value, unless the comment says where it comes from:
   title of a page, with `on this page`, it speaks for the whole page (not in README.md and docs/results).
 - `<!-- no record: WHERE IT COMES FROM -->`: measured once, without a record. The check counts them.
 
+In the line below a table, these two speak for the whole table.
+
 What looks measured is a number with decimals, or one before %, "points" or "±". `NAME = NUMBER` is a setting. Code and
 links do not count. Pages that a table or a script makes must be what it makes now. `--write` corrects what differs.
 """
@@ -45,6 +47,7 @@ SETTING = re.compile(
 )
 BLOCK = re.compile(r"\n[ \t]*\n|\n(?=\s*(?:[-*] |\d+\. |\|))")  # a paragraph, an item of a list, a row of a table
 
+DECLARED_TABLE = re.compile(r"(?:^[ \t]*\|.*\n)+[ \t]*<!-- *(?:not measured|no record):", re.MULTILINE)
 BREAKS = re.compile(r"^[ \t]*(?=<!--(?:(?!-->).)*-->(?![ \t]*(?:\n[ \t]*(?:[-*|]|\n|\Z)|\Z)))", re.DOTALL | re.MULTILINE)
 
 
@@ -209,8 +212,9 @@ def stretches(text: str) -> Iterator[tuple[list[Number], str | None, int]]:
     quiet = _blank(text, *NOT_PROSE)
     comments = [match for match in COMMENT.finditer(quiet) if _is_source(match[1])]
     edges = [0, *(match.start() for match in BLOCK.finditer(quiet)), len(quiet)]
+    settings = [match.span() for match in DECLARED_TABLE.finditer(quiet)]
     quiet = _blank(quiet, COMMENT)
-    settings = [match.span() for match in SETTING.finditer(quiet)]
+    settings += [match.span() for match in SETTING.finditer(quiet)]
     for start, end in itertools.pairwise(edges):
         here = start
         for match in comments:

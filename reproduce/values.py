@@ -19,7 +19,8 @@ A value of any other record is a path in its file, with the first three statisti
     audit_color_mnist.json: runs[rho=0.9].correlation; low to high
     baselines_tuning.json: runs[preset=color_mnist/afr][method.gamma=2.0].val / val_ood; percent
 
-`[key=value]` keeps the items of a list that have this value, or that have `key=value` in a list of settings.
+`[key=value]` keeps the items of a list that have this value, themselves or in their settings. `[key!=value]` keeps the
+others.
 
 Prose holds values in two ways. `fill` writes them where `{{ VALUE }}` or `{{ VALUE; .0 }}` (no decimals) stands. In
 Markdown, `72.2<!-- VALUE -->` is compared by check.py.
@@ -262,5 +263,11 @@ def _walk(content: Any, path: str) -> list[Any]:
 
 
 def _has(item: dict[str, Any], wanted: str) -> bool:
+    """Say whether an item has `key=value`, itself or in its settings. `key!=value` is the opposite."""
+    if "!=" in wanted:
+        return not _has(item, wanted.replace("!=", "="))
     key, _, value = wanted.partition("=")
-    return str(item.get(key)) == value or any(wanted in some for some in item.values() if isinstance(some, list))
+    inside = [item, *(some for some in item.values() if isinstance(some, dict))]
+    return any(str(some.get(key)) == value for some in inside) or any(
+        wanted in some for some in item.values() if isinstance(some, list)
+    )

@@ -78,6 +78,22 @@ def test_a_comment_speaks_for_its_own_block_only(check, own: Path) -> None:
     assert "1 values but 0 numbers" in said(check)[0]
 
 
+def test_a_table_may_be_declared_in_the_line_below_it(check, own: Path) -> None:
+    page = own / "docs" / "page.md"
+    page.write_text("| x | 1.5 |\n|---|---|\n| y | 2.5 |\n<!-- not measured: settings -->\n", encoding="utf-8")
+    assert said(check) == []
+    page.write_text("It has 1.5.\n\n| y | 2.5 |\n<!-- not measured: settings -->\n", encoding="utf-8")
+    assert [text[:19] for text in said(check)] == ["docs/page.md:1: 1.5"]
+
+
+def test_a_comment_may_not_break_its_paragraph(check, own: Path) -> None:
+    page = own / "docs" / "page.md"
+    page.write_text("It has 1.5\n<!-- not measured: x --> and more.\n", encoding="utf-8")
+    assert said(check) == ["docs/page.md:2: a comment at the start of a line breaks its paragraph: move it up"]
+    page.write_text("It has 1.5\n<!-- not measured: x -->\n\n- and more.\n", encoding="utf-8")
+    assert said(check) == []
+
+
 def test_a_whole_page_may_be_declared_but_not_readme_or_results(check, own: Path) -> None:
     text = "# Page\n\n<!-- not measured on this page: values of the paper -->\n\nIt has 71.2.\n"
     (own / "docs" / "page.md").write_text(text, encoding="utf-8")

@@ -31,7 +31,8 @@ def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         if (row, column) != ("b", "high")
     ]
     language.records.write_record("t", runs, {})
-    other = {"runs": [{"rho": 0.9, "set": ["x.y=1"], "auc": 0.5, "n": 2}, {"rho": 0.9, "set": [], "auc": 0.7, "n": 3}]}
+    first = {"rho": 0.9, "set": ["x.y=1"], "auc": 0.5, "n": 2}
+    other: dict = {"runs": [first, {"rho": 0.9, "set": {"size": 7}, "auc": 0.7, "n": 3}]}
     other |= {"far": {"list": [1, 4], "0.5": {"one": 0.25}}}
     (tmp_path / "records" / "other.json").write_text(json.dumps(other), encoding="utf-8")
     return language
@@ -69,6 +70,8 @@ def test_parts_with_several_names_give_values_in_order(values) -> None:
 def test_other_records_are_read_by_their_path(values) -> None:
     assert numbers(values, "other.json: runs[rho=0.9].auc; low to high") == [0.5, 0.7]
     assert numbers(values, "other.json: runs[rho=0.9][x.y=1].auc / n; percent") == [50, 200]
+    assert numbers(values, "other.json: runs[x.y!=1].auc") == numbers(values, "other.json: runs[size=7].auc") == [0.7]
+    assert numbers(values, "other.json: far.list[0] + far.list[1] - runs[0].n") == [3]
     assert numbers(values, "other.json: far.list[-1] - far.list[0]") == [3]
     assert numbers(values, "other.json: far[0.5].one") == [0.25]
     assert list(values.sample("other.json: runs[rho=0.9].auc - runs[rho=0.9].n").values()) == [-1.5, -2.3]
