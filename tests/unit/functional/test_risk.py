@@ -329,6 +329,22 @@ def test_votes_are_scikit_learns(k: int, queries: int) -> None:
     close(votes, k * KNeighborsClassifier(k).fit(points, y).predict_proba(query))
 
 
+def test_votes_divided_by_the_size_of_their_class() -> None:
+    """Where a class is rare, three neighbours of nine can be most of what there is of it."""
+    random = np.random.default_rng(3)
+    y = np.array([0] * 45 + [1] * 15)
+    points, query = random.normal(size=(60, 2)), random.normal(size=(200, 2))
+    weight = torch.tensor([60 / (2 * 45), 60 / (2 * 15)], dtype=torch.float64)
+    votes = class_votes(torch.tensor(query), torch.tensor(points), torch.tensor(y), 2, 9, weight)
+    by_hand = []
+    for q in query:
+        nearest = sorted(range(60), key=lambda i: ((points[i] - q) ** 2).sum())[:9]
+        by_hand.append([sum(y[i] == c for i in nearest) / sum(y == c) for c in (0, 1)])
+    close(votes, 30 * np.array(by_hand), rtol=1e-9)
+    plain = class_votes(torch.tensor(query), torch.tensor(points), torch.tensor(y), 2, 9)
+    assert (plain.argmax(1) != votes.argmax(1)).sum() > 40
+
+
 def test_votes_of_float_latents_away_from_zero() -> None:
     """Latents need not be centred: the distances, not the lengths, must decide."""
     random = np.random.default_rng(0)

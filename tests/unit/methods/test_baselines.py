@@ -330,6 +330,27 @@ def test_chroma_vae_votes_on_the_means_of_z2(classes: int) -> None:
     assert (torch.sign(logits[:, :, None] - logits[:, None, :]).numpy() == order).all()
 
 
+def test_balanced_votes_of_chroma_vae_are_divided_by_the_size_of_the_class() -> None:
+    """The logits are log-probabilities, and without weights the votes stay counts."""
+    y = torch.tensor([0] * 45 + [1] * 15)
+    split = TrainSplit((images(60) * 200).to(torch.uint8), y)
+    x = images(100, seed=7)
+    found = {}
+    for weight in (None, "balanced"):
+        method = build("chroma_vae", y, shortcut_dim=2, neighbours=9, class_weight=weight).eval()
+        list(method.phases())[1].fit(split)
+        with torch.no_grad():
+            means = [method.vae.encode(v)[0][:, 2:].numpy() for v in (split.batch(torch.arange(60)).x, x)]
+            found[weight] = method.logits(x)
+        close(found[weight].exp().sum(1), np.ones(100))
+    votes = 9 * KNeighborsClassifier(9).fit(means[0], y.numpy()).predict_proba(means[1])
+    close(found[None], np.log((votes + 1) / 11))
+    shares = votes / [45, 15]
+    clear = np.abs(shares[:, 0] - shares[:, 1]) > 1e-6
+    assert (found["balanced"].argmax(1).numpy() == shares.argmax(1))[clear].all()
+    assert (found["balanced"].argmax(1) != found[None].argmax(1)).sum() > 20
+
+
 def test_chroma_vae_loss() -> None:
     """-ELBO + weight * cross-entropy of a classifier that reads samples of z1 alone."""
     y = torch.arange(20) % 2

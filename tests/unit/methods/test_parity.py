@@ -446,10 +446,9 @@ PHASES_OF_JTT = JTT.phases
 
 
 def errors_alone(self: JTT) -> Iterator[Any]:
-    first, second = itertools.tee(PHASES_OF_JTT(self))
-    yield next(first)
-    next(second)
-    phase = next(second)
+    phases: Any = PHASES_OF_JTT(self)
+    yield next(phases)
+    phase = next(phases)
     yield dataclasses.replace(phase, indices=phase.indices[len(self.wrong) :])
 
 
