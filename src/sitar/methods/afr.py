@@ -1,7 +1,7 @@
 """AFR, automatic feature reweighting (Qiu et al., 2023), refits the last layer on held-out samples that ERM finds hard.
 
 Departures: the run's criterion chooses the epoch of the last layer, or it is solved to convergence. The authors stop
-early by worst-group accuracy, which needs groups. See docs/methods/afr.md.
+early by worst-group accuracy, which needs groups, and take clipped full-batch steps. See docs/methods/afr.md.
 """
 
 from __future__ import annotations
