@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.referees import close
-from sitar.functional.last_layer import fit_last_layer
+from sitar.functional.last_layer import approach_last_layer, fit_last_layer
 from sitar.functional.losses import sample_cross_entropy
 from sitar.functional.neighbours import CHUNK, class_votes
 from sitar.functional.risk import cvar, group_risks, mean_risk, risk_variance, scale_gradient
@@ -306,6 +306,18 @@ def test_last_layer_stays_close_to_where_it_starts(scale: float) -> None:
     held = torch.column_stack(fit_last_layer(*arguments, l2=1e9))
     close(held, start, rtol=0, atol=1e-5)
     assert torch.equal(weight, torch.tensor(start[:, :4]))
+
+
+def test_many_steps_lead_to_the_solution() -> None:
+    features, y, sample_weight = (torch.tensor(a) for a in regression_problem(3))
+    problem = (features, y, sample_weight / 80, torch.zeros(3, 4).double(), torch.ones(3).double())
+    with torch.no_grad():
+        steps = approach_last_layer(*problem, l2=0.1, steps=300, rate=0.5)
+    for near, exact in zip(steps, fit_last_layer(*problem, l2=0.1), strict=True):
+        close(near, exact.numpy(), atol=1e-4)
+    once = approach_last_layer(*problem, l2=0.1, steps=1, rate=0.5, longest=1e-3)
+    away = torch.cat([once[0].flatten(), once[1] - 1])
+    close(away.norm(), 0.5e-3, rtol=1e-2, atol=0)
 
 
 def test_last_layer_where_gradients_are_off() -> None:

@@ -199,6 +199,11 @@ def test_the_steps_of_afr_lead_to_what_it_solves_for() -> None:
     assert all(parameter.grad is None for parameter in stepwise.network.encoder.parameters())
 
 
+def test_the_last_layer_of_afr_takes_epochs_or_steps() -> None:
+    with pytest.raises(ValueError, match="epochs or steps, not both"):
+        build("afr", torch.arange(8) % 2, last_epochs=2, last_steps=5)
+
+
 def test_afr_solves_for_the_last_layer_on_what_was_held_out() -> None:
     """sum_i mu_i CE_i + lambda |theta - theta_0|^2, solved by scipy on the held-out features."""
     y = torch.arange(40) % 3

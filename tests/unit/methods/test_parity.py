@@ -29,7 +29,7 @@ import sitar.methods.vrex
 from helpers import authors
 from helpers.referees import close
 from sitar.data import GroupBatch, GroupSplit, TrainBatch, TrainSplit
-from sitar.functional import disentangle, losses, risk, smoothness
+from sitar.functional import disentangle, last_layer, losses, risk, smoothness
 from sitar.methods import GradientPhase, Method
 from sitar.methods.afr import AFR
 from sitar.methods.dfr import balanced_subset
@@ -212,6 +212,36 @@ def check_afr() -> None:
     side_by_side(method, twin, last, [lambda _: reference()], [whole] * 5, rate=0.4, rtol=1e-4)
 
 
+def check_afr_steps() -> None:
+    """Full-batch steps, whose gradient is cut to length 1 where it is longer."""
+    y = torch.arange(60) % 5 % 3
+    split = held_out(y)
+    method = build("afr", y, held_out=0.5, gamma=3.0, l2=0.2, last_steps=30, last_rate=0.1)
+    with torch.no_grad():
+        method.network.mean.weight.mul_(150)  # long features have long gradients
+    twin = copy.deepcopy(method)
+    first, fit = method.phases()
+    chosen = sorted(set(range(60)) - set(first.indices.tolist()))
+    with torch.no_grad():
+        features = twin.network.features(split.batch(torch.tensor(chosen)).x).double()
+    last = twin.network.last_layer.double()
+    reference = authors.AFR(features, y[chosen].tolist(), last, 3.0, 0.2)
+    lengths = []
+    for _ in range(30):
+        slopes = torch.autograd.grad(reference(), list(last.parameters()))
+        lengths.append(math.sqrt(sum(value**2 for slope in slopes for value in slope.flatten().tolist())))
+        with torch.no_grad():
+            for parameter, slope in zip(last.parameters(), slopes, strict=True):
+                parameter.sub_(0.1 * slope / max(1.0, lengths[-1]))
+    assert max(lengths) > 1.1
+    assert min(lengths) < 0.9
+    start = method.network.last_layer.weight.detach().clone()
+    fit.fit(split)
+    for ours, theirs in zip(method.network.last_layer.parameters(), last.parameters(), strict=True):
+        close(ours.detach(), theirs.detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert (method.network.last_layer.weight - start).abs().max() > 0.05
+
+
 def check_dfr() -> None:
     """The balanced subsets are drawn as ours are, and everything after that is by hand."""
     group = torch.tensor([0] * 40 + [1] * 12 + [2] * 20 + [3] * 48)
@@ -326,6 +356,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "CVaR-DRO": check_cvar_dro,
     **{f"CVaR-DRO, share {share}": functools.partial(check_cvar_dro, share) for share in (0.01, 0.5, 1.0)},
     "AFR": check_afr,
+    "AFR, steps": check_afr_steps,
     "DFR": check_dfr,
     "beta-TCVAE": check_tc,
     "FactorVAE": check_factor,
@@ -535,6 +566,10 @@ MUTANTS: list[tuple[str, str, Any, str, Any]] = [
     ("CVaR-DRO", "the mean", sitar.methods.cvar_dro, "cvar", lambda each, *_: each.mean()),
     ("AFR", "sign of gamma", sitar.methods.afr, "hardness", afr_weights(sign=1.0)),
     ("AFR", "sizes of classes", sitar.methods.afr, "hardness", afr_weights(by_class=False)),
+    ("AFR, steps", "not cut", sitar.methods.afr, "approach_last_layer",
+     functools.partial(last_layer.approach_last_layer, longest=1e9)),
+    ("AFR, steps", "solved", sitar.methods.afr, "approach_last_layer",
+     lambda *problem, l2, **_: last_layer.fit_last_layer(*problem, l2=l2)),
     ("AFR", "pulled to zero", AFR, "last_loss", pulled_to_zero),
     ("DFR", "not balanced", sitar.methods.dfr, "balanced_subset", lambda group, _: np.arange(len(group))),
     ("DFR", "always the same subset", sitar.methods.dfr, "balanced_subset",
