@@ -48,7 +48,9 @@ SETTING = re.compile(
 BLOCK = re.compile(r"\n[ \t]*\n|\n(?=\s*(?:[-*] |\d+\. |\|))")  # a paragraph, an item of a list, a row of a table
 
 DECLARED_TABLE = re.compile(r"(?:^[ \t]*\|.*\n)+[ \t]*<!-- *(?:not measured|no record):", re.MULTILINE)
-BREAKS = re.compile(r"^[ \t]*(?=<!--(?:(?!-->).)*-->(?![ \t]*(?:\n[ \t]*(?:[-*|]|\n|\Z)|\Z)))", re.DOTALL | re.MULTILINE)
+BREAKS = re.compile(
+    r"^[ \t]*(?=<!--(?:(?!-->).)*-->(?![ \t]*(?:\n[ \t]*(?:[-*|]|\n|\Z)|\Z)))", re.DOTALL | re.MULTILINE
+)
 
 
 class Problem(NamedTuple):
@@ -81,9 +83,11 @@ def main(write: bool) -> int:
     problems = all_problems()
     for problem in problems:
         print(problem)
-    counts = [kind for file in prose() for kind in declared(file.read_text(encoding="utf-8"))]
-    values = sum(kind is None for kind in counts)
-    print(f"{values} comments name values of records, {counts.count('no record')} numbers or groups have no record.")
+    notes = [records.load_table(name).get("notes", "") for name in records.table_names()]
+    kinds = [
+        kind for text in (*notes, *(file.read_text(encoding="utf-8") for file in prose())) for kind in declared(text)
+    ]
+    print(f"{kinds.count(None)} comments name values of records. {kinds.count('no record')} places have no record.")
     print(f"{len(problems)} places differ from the records." if problems else "All numbers are those of the records.")
     return 1 if problems else 0
 
