@@ -97,5 +97,13 @@ def test_an_unknown_name_is_told_the_known_ones(values, expression: str, said: s
         values.evaluate(expression)
 
 
+def test_a_short_name_of_two_rows_is_refused(values, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(
+        TABLE.replace("  a:", "  a (first):").replace("  b:", "  a (second):"), encoding="utf-8"
+    )
+    with pytest.raises(values.ValueNameError, match=r"no row 'a'; rows are 'a \(first\)', 'a \(second\)'"):
+        values.evaluate("t; a; low; OOD; mean")
+
+
 def test_a_number_that_rounds_to_zero_has_no_sign(values) -> None:
     assert [values.show(number, 1) for number in (-0.04, -0.06, 1234.5)] == ["0.0", "-0.1", "1,234.5"]
