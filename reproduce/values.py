@@ -131,8 +131,8 @@ def _samples(place: str) -> list[tuple[str, Sample]]:
     def read(row: str, column: str, split: str) -> Sample:
         if row.startswith("paper, "):
             values = table["paper"][row.removeprefix("paper, ")]
-            shown = values[known[1].index(column)][known[2].index(split)]
-            return {None: float(shown)} if isinstance(shown, int | float) else {}
+            shown = str(values[known[1].index(column)][known[2].index(split)]).partition(" ± ")[0]
+            return {} if shown == "–" else {None: float(shown)}
         what = table["splits"].get(split, split)
         found = [run for run in records.runs_of(row, table, record) if run["column"] == column]
         try:

@@ -105,7 +105,7 @@ columns: {low: [data.rho=0.5], high: [data.rho=0.9]}
 rows:
   a: {preset: color_mnist/erm}
   b: {preset: color_mnist/erm, set: [train.epochs=1]}
-paper: {X: [[70, 71.5], [–, 72]]}
+paper: {X: [[70, 71.5], [–, 72 ± 0.5]]}
 """
 SHORT = [setting for setting in TINY if not setting.startswith("train.epochs")]
 
@@ -215,7 +215,7 @@ def test_a_partial_table_says_what_it_has(runner, own: Path) -> None:
     assert "| b | 40.0 (1 seed) | 40.0 (1 seed) | not run yet | not run yet |" in page
     assert "| b | 40.0 | 40.0 | not run yet | not run yet |" in page  # the lowest seeds
     assert "| b | 0 | 40.0 (0.20, 0.10) | not run yet |" in page  # seed by seed
-    assert "| *paper, X* | *70* | *71.5* | *–* | *72* |" in page
+    assert "| *paper, X* | *70* | *71.5* | *–* | *72 ± 0.5* |" in page
 
 
 def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Pat
     page = runner.render("t")
     cells = " | ".join(["no images here"] * 4)
     assert f"| a | {cells} |" in page
-    assert "| *paper, X* | *70* | *71.5* | *–* | *72* |" in page
+    assert "| *paper, X* | *70* | *71.5* | *–* | *72 ± 0.5* |" in page
     assert "python reproduce/run.py t --set data.root=DIR" in page
     assert "lowest" not in page
     table.write_text(TABLE, encoding="utf-8")
