@@ -98,8 +98,9 @@ def levels(about: dict[str, Any]) -> dict[str, dict[str, float]]:
     for name, level in about.get("levels", {}).items():
         if isinstance(level, dict):
             table, row, column = level["mean"]
-            runs = [r for r in run.load_record(table)["runs"] if (r["row"], r["column"]) == (row, column)]
-            found[level["split"]][name] = mean(run.value_of(r, level["split"]) for r in runs)
+            runs = [r for r in records.record_so_far(table)["runs"] if (r["row"], r["column"]) == (row, column)]
+            if runs:  # else the level was not run yet
+                found[level["split"]][name] = mean(run.value_of(r, level["split"]) for r in runs)
         else:
             for some in found.values():
                 some[name] = level

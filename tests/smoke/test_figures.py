@@ -118,6 +118,12 @@ def test_curves_that_were_not_watched_are_missed(figures, elsewhere: Path) -> No
         figures.run._curves(["ood_test"], [{"phase": "p", "epoch": 1, "val": {"average": 0.5}}], folder)
 
 
+def test_a_level_that_was_not_run_yet_is_left_out(figures, elsewhere: Path) -> None:
+    level = {"mean": ["sweep_lambda", "sitar (axis noise, the paper's)", "lambda = 0"], "split": "ood_test"}
+    about = {"splits": {"OOD": "ood_test"}, "levels": {"no noise": level, "75": 75}}
+    assert figures.levels(about) == {"ood_test": {"75": 75}}
+
+
 def test_pictures_say_what_they_need(figures, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"sitar explain .*none` makes it"):
         figures.main(["gradcam", str(elsewhere / "none")])
