@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,11 +125,16 @@ def note_problems(file: Path, table: dict[str, Any]) -> Iterator[Problem]:
 
 
 def made_pages() -> dict[Path, str]:
-    """Return the text of every page of a table, and of every page of a script here that has a function `page`."""
+    """Return the text of every page of a table, and of every page that `render` of a script here makes.
+
+    A script has the name of its page. It renders its record, if it has one of this name.
+    """
     made = {records.page_path(name): pages.render(name) for name in records.table_names()}
     for script in sorted(records.HERE.glob("*.py")):
-        if "\ndef page() " in script.read_text(encoding="utf-8") and records.page_path(script.stem).exists():
-            made[records.page_path(script.stem)] = importlib.import_module(script.stem).page()
+        page, record = records.page_path(script.stem), records.record_path(script.stem)
+        if page.exists() and "\ndef render(" in script.read_text(encoding="utf-8"):
+            given = [json.loads(record.read_text(encoding="utf-8"))] if record.exists() else []
+            made[page] = importlib.import_module(script.stem).render(*given)
     return made
 
 

@@ -98,7 +98,7 @@ def decide(rule: str, figures: dict[str, Figure]) -> bool:
     return bool(eval(compile(tree, "rule", "eval"), {"__builtins__": {}}, dict(figures)))
 
 
-def page() -> str:
+def render() -> str:
     """Write the page of the claims."""
     entries, verdicts = [], []
     for claim in load():
@@ -140,5 +140,5 @@ def _shown(values: Sample, value: str, decimals: int) -> str:
 
 if __name__ == "__main__":
     file = records.page_path(records.CLAIMS)
-    file.write_text(page(), encoding="utf-8")
+    file.write_text(render(), encoding="utf-8")
     print(f"Wrote {file}")

@@ -164,7 +164,7 @@ def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
 
 def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
     """Show the bootstrap interval of each seed, for the metric that `intervals` names."""
-    if "intervals" not in table:
+    if "intervals" not in table or not any(runs_of(row, table, record) for row in table["rows"]):
         return []
     split, metric = table["intervals"].split(".")
 

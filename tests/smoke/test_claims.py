@@ -69,7 +69,7 @@ def test_the_verdict_follows_the_record(claims) -> None:
 
 def test_the_page_shows_figures_rules_and_verdicts(claims, tmp_path: Path) -> None:
     record(claims, [0.10, 0.11])
-    page = claims.page()
+    page = claims.render()
     assert "There are 3 claims: holds 1, not measured yet 1, cannot be tested here 1." in page
     assert "> It helps. (Sec. 1)" in page
     assert "- `gain`: accuracy at high less that at low: 10.5 [4.1, 16.9], 2 seeds (`t; a; high - low; OOD`)" in page
@@ -78,7 +78,7 @@ def test_the_page_shows_figures_rules_and_verdicts(claims, tmp_path: Path) -> No
     assert "- `cost`: cost: waits for `reproduce/records/later.json`" in page
     assert "**Verdict: cannot be tested here.** There are no wings." in page
     (tmp_path / "records" / "later.json").write_text(json.dumps({"here": {"cost": 1.5}}), encoding="utf-8")
-    assert "holds 2" in claims.page()
+    assert "holds 2" in claims.render()
 
 
 @pytest.mark.parametrize(

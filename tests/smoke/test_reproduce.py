@@ -220,8 +220,9 @@ def test_a_partial_table_says_what_it_has(runner, own: Path) -> None:
 
 def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Path) -> None:
     table = own / "t.yaml"
-    table.write_text(TABLE + "no_images: true\n", encoding="utf-8")
+    table.write_text(TABLE + "no_images: true\nintervals: ood_test.average\n", encoding="utf-8")
     page = runner.render("t")
+    assert "bootstrap" not in page
     cells = " | ".join(["no images here"] * 4)
     assert f"| a | {cells} |" in page
     assert "| *paper, X* | *70* | *71.5* | *–* | *72 ± 0.5* |" in page
