@@ -37,8 +37,8 @@ NUMBER = re.compile(rf"(?<![\w.,])[-−]?\d+(?:,\d{{3}})*(?:\.\d+)?(?!\w)|(?<![\
 UNMEASURED = re.compile(r"\s*(not measured|no record)( on this page)?: *\S")
 NOT_PROSE = [  # what holds no measured number: each is blanked before numbers are looked for
     re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE),
-    re.compile(r"^(?:    .*\n)+", re.MULTILINE),
-    re.compile(r"``?[^`]*``?"),
+    re.compile(r"(?<=\n\n)(?:    .*\n)+"),
+    re.compile(r"``?(?:[^`\n]|\n(?!\n))*``?"),
     re.compile(r"\]\([^)]*\)"),
     re.compile(r"https?://\S+"),
 ]

@@ -68,6 +68,8 @@ def test_a_number_without_a_source_fails(check, own: Path) -> None:
     assert [text[:17] for text in said(check)] == ["docs/page.md:1: 7"]
     page.write_text("`71.2` and [a link](1.5) and 2.15.1\n\n```\n71.2\n```\n\n    f = 71.2 %\n", encoding="utf-8")
     assert said(check) == []
+    page.write_text("- an item\n    with 71.2\n\na stray ` and\n\n40 % and another `\n", encoding="utf-8")
+    assert [text[:16] for text in said(check)] == ["docs/page.md:2: ", "docs/page.md:6: "]
 
 
 def test_a_comment_speaks_for_its_own_block_only(check, own: Path) -> None:
