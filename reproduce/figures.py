@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+import records
 import run
 from matplotlib.figure import Figure
 
@@ -28,7 +29,7 @@ from sitar.reporting.figures.sweeps import sweep_panels
 from sitar.reporting.figures.traversal_figure import read_traversals, traversal_figure
 from sitar.run_folder import RunFolder
 
-DOCS = run.HERE.parent / "docs"
+DOCS = records.HERE.parent / "docs"
 INTRODUCTION = """\
 `python reproduce/figures.py NAME` draws a figure and writes this page. Lines are means over seeds. Small marks are
 single seeds. Bands go from the lowest seed to the highest. The numbers come from `reproduce/records`."""
@@ -66,8 +67,7 @@ PICTURES = {
 
 def figures() -> dict[str, str]:
     """List the figures with numbers, each with the table that it is drawn from."""
-    tables = [path.stem for path in sorted(run.HERE.glob("*.yaml"))]
-    return {about["name"]: name for name in tables if (about := run.load_table(name).get("figure"))}
+    return {about["name"]: name for name in records.table_names() if (about := run.load_table(name).get("figure"))}
 
 
 def draw(name: str, runs: Path | None = None) -> Figure:
@@ -98,8 +98,9 @@ def levels(about: dict[str, Any]) -> dict[str, dict[str, float]]:
     for name, level in about.get("levels", {}).items():
         if isinstance(level, dict):
             table, row, column = level["mean"]
-            runs = [r for r in run.load_record(table)["runs"] if (r["row"], r["column"]) == (row, column)]
-            found[level["split"]][name] = mean(run.value_of(r, level["split"]) for r in runs)
+            runs = [r for r in records.record_so_far(table)["runs"] if (r["row"], r["column"]) == (row, column)]
+            if runs:  # else the level was not run yet
+                found[level["split"]][name] = mean(run.value_of(r, level["split"]) for r in runs)
         else:
             for some in found.values():
                 some[name] = level

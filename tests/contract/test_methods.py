@@ -53,6 +53,7 @@ VARIANTS = [
     ("chroma_vae", {"head": "mlp"}, 4),
     ("jacobian", {"projections": 3}, 4),
     ("afr", {"last_epochs": 2}, 4),
+    ("afr", {"last_steps": 3}, 4),
     *(
         (name, {"class_weight": "balanced"}, 4)
         for name in NAMES

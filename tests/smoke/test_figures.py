@@ -25,20 +25,20 @@ PRESETS = {"sweep_noise": "color_mnist/isotropic", "sweep_analytic": "color_mnis
 
 
 @pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch):
+def figures():
     """The command, which imports the runner beside it."""
-    monkeypatch.syspath_prepend(ROOT / "reproduce")
     return script("reproduce/figures.py")
 
 
 @pytest.fixture
 def elsewhere(figures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tables, records and docs of a test's own."""
-    monkeypatch.setattr(figures.run, "HERE", tmp_path)
+    monkeypatch.setattr(figures.records, "HERE", tmp_path)
     monkeypatch.setattr(figures, "DOCS", tmp_path / "docs")
     (tmp_path / "docs").mkdir()
     table = yaml.safe_load((ROOT / "reproduce" / "sweep_lambda.yaml").read_text(encoding="utf-8"))
     table["columns"] = dict(list(table["columns"].items())[::5])
+    del table["notes"]  # they name values of other tables
     table["figure"]["levels"] = {"75: best from shape alone": 75}
     (tmp_path / "sweep_lambda.yaml").write_text(yaml.safe_dump(table, sort_keys=False))
     return tmp_path
@@ -116,6 +116,12 @@ def test_curves_that_were_not_watched_are_missed(figures, elsewhere: Path) -> No
     folder = elsewhere / "run"
     with pytest.raises(SystemExit, match=r"no curves of ood_test: its train.evaluate"):
         figures.run._curves(["ood_test"], [{"phase": "p", "epoch": 1, "val": {"average": 0.5}}], folder)
+
+
+def test_a_level_that_was_not_run_yet_is_left_out(figures, elsewhere: Path) -> None:
+    level = {"mean": ["sweep_lambda", "sitar (axis noise, the paper's)", "lambda = 0"], "split": "ood_test"}
+    about = {"splits": {"OOD": "ood_test"}, "levels": {"no noise": level, "75": 75}}
+    assert figures.levels(about) == {"ood_test": {"75": 75}}
 
 
 def test_pictures_say_what_they_need(figures, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean
 
 import pytest
 
@@ -80,35 +79,67 @@ def test_runs_are_explained_where_a_table_says_so(runner, tmp_path: Path) -> Non
     assert run["splits"]["gradcam"]["n"] == 7
 
 
-@pytest.mark.parametrize("table", sorted(path.stem for path in (ROOT / "reproduce").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "table", sorted(path.stem for path in (ROOT / "reproduce").glob("*.yaml") if path.stem != "claims")
+)
 def test_every_run_of_a_table_has_valid_settings(table: str, runner) -> None:
     for job in runner.jobs(runner.load_table(table)):
         load_config(job["preset"], job["overrides"], job["seed"])
 
 
-@pytest.mark.parametrize("table", sorted(path.stem for path in (ROOT / "reproduce").glob("*.yaml")))
-def test_every_run_of_a_table_is_in_its_record(table: str, runner) -> None:
-    """All seeds of all rows, with the settings that the table has now."""
-    said = ("row", "column", "preset", "overrides", "seed")
-    recorded = [{key: run[key] for key in said} for run in runner.load_record(table)["runs"]]
-    wanted = [{key: job[key] for key in said} for job in runner.jobs(runner.load_table(table))]
-    assert not [job for job in wanted if job not in recorded]
-    assert not [run for run in recorded if run not in wanted]
+@pytest.mark.parametrize(
+    "table", sorted(path.stem for path in (ROOT / "reproduce").glob("*.yaml") if path.stem != "claims")
+)
+def test_every_recorded_run_is_one_that_its_table_asks_for(table: str, runner) -> None:
+    """With the preset and the overrides that the table has now. What is missing says so on the page."""
+    wanted = runner.jobs(runner.load_table(table))
+    assert not [run for run in runner.records.record_so_far(table)["runs"] if not runner.is_said(run, wanted)]
 
 
-def test_rows_are_made_again_alone(runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "HERE", tmp_path)
-    (tmp_path / "t.yaml").write_text(
-        "title: t\nsplits: {OOD: ood_test}\nepoch: last\nseeds: [0]\ncolumns: {c: []}\n"
-        "rows: {a: {preset: color_mnist/erm}, b: {preset: color_mnist/erm, set: [train.epochs=1]}}\npaper: {}\n"
-    )
-    out = tmp_path / "runs"
-    jobs = runner.jobs(runner.load_table("t"))
+TABLE = """\
+title: A made-up table
+splits: {ID: id_test, OOD: ood_test}
+epoch: The last epoch is shown.
+seeds: [0, 1]
+columns: {low: [data.rho=0.5], high: [data.rho=0.9]}
+rows:
+  a: {preset: color_mnist/erm}
+  b: {preset: color_mnist/erm, set: [train.epochs=1]}
+paper: {X: [[70, 71.5], [–, 72 ± 0.5]]}
+"""
+SHORT = [setting for setting in TINY if not setting.startswith("train.epochs")]
+
+
+@pytest.fixture
+def own(runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of a test's own, with one table, `t`."""
+    home = tmp_path / "reproduce"
+    (home / "records").mkdir(parents=True)
+    monkeypatch.setattr(runner.records, "HERE", home)
+    (home / "t.yaml").write_text(TABLE, encoding="utf-8")
+    return home
+
+
+def made(row: str, column: str, seed: int, average: float, **more: object) -> dict:
+    """A run as a record holds it."""
+    part = {"preset": "color_mnist/erm", "overrides": ["data.rho=0.5" if column == "low" else "data.rho=0.9"]}
+    if row == "b":
+        part["overrides"] = ["train.epochs=1", *part["overrides"]]
+    splits = {name: {"n": 9, "average": average, "worst_group": average} for name in ("id_test", "ood_test")}
+    environment = {"commit": "c0ffee", "device": "cpu", "versions": {"torch": "2"}}
+    return {"row": row, "column": column, **part, "seed": seed, "splits": splits, "environment": environment, **more}
+
+
+def test_runs_made_now_replace_their_own_and_no_others(runner, own: Path) -> None:
+    out = own / "runs"
+    table = own / "t.yaml"
+    table.write_text(table.read_text(encoding="utf-8").replace("erm}", "erm, set: [train.epochs=1]}"), encoding="utf-8")
+    jobs = [job for job in runner.jobs(runner.load_table("t")) if job["row"] == "a" and job["seed"] == 0]
     for job in jobs:
-        runner.work(job, out, "cpu", TINY)
-    runner.collect("t", out, jobs)
+        runner.work(job, out, "cpu", SHORT)
+        runner.collect("t", out, [job])
     before = runner.load_record("t")["runs"]
-    assert [run["row"] for run in before] == ["a", "b"]
+    assert [(run["row"], run["column"], run["seed"]) for run in before] == [("a", "low", 0), ("a", "high", 0)]
     environment = out / jobs[1]["folder"] / "environment.json"
     environment.write_text(environment.read_text().replace('"commit": "', '"commit": "new'))
     runner.collect("t", out, jobs[1:])
@@ -117,74 +148,110 @@ def test_rows_are_made_again_alone(runner, tmp_path: Path, monkeypatch: pytest.M
     assert after[1]["environment"]["commit"] != before[1]["environment"]["commit"]
     assert "commit new" in runner.render("t")
 
-
-def test_numbers_on_the_page_of_encoders_come_from_the_records() -> None:
-    page = (ROOT / "docs" / "encoders.md").read_text(encoding="utf-8").partition("## What we found")[2]
-    records = ROOT / "reproduce" / "records"
-    known = {"0.9", "0.1", "71.7", "60.5"}  # v and alpha, and the paper's
-    rows: dict[str, list[float]] = {}
-    for name in ("bar", "bar_frozen"):
-        for run in json.loads((records / f"{name}.json").read_text(encoding="utf-8"))["runs"]:
-            rows.setdefault(f"{name} {run['row']}", []).append(100 * run["splits"]["test"]["average"])
-    attempts = json.loads((records / "pretrained_tuning.json").read_text(encoding="utf-8"))["attempts"]
-    for run in attempts:
-        rows.setdefault(run["run"], []).append(100 * run["test"])
-    for values in rows.values():
-        spread = (sum((v - mean(values)) ** 2 for v in values) / max(1, len(values) - 1)) ** 0.5
-        known |= {f"{mean(values):.1f}", f"{spread:.1f}"}
-    shown = re.findall(r"\b\d+\.\d\b", page)
-    assert len(shown) > 10
-    assert not [number for number in shown if number not in known]
+    settings = runner.load_record("t")["settings"][after[0]["settings"]]
+    assert settings["data.train_size"] == 400
+    assert not {"seed", "preset", "data.root"} & settings.keys()
+    table.write_text(TABLE, encoding="utf-8")  # the row has other settings now, so its runs are not asked for
+    runner.collect("t", out, [])
+    assert runner.load_record("t")["runs"] == []
 
 
-def test_the_readme_says_of_real_images_what_the_records_say() -> None:
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    runs = json.loads((ROOT / "reproduce/records/celeba.json").read_text(encoding="utf-8"))["runs"]
-
-    def worst(row: str, column: str) -> float:
-        found = [r for r in runs if r["row"].startswith(row) and r["column"] == column]
-        assert len(found) == 3
-        return mean(100 * r["splits"]["test"]["worst_group"] for r in found)
-
-    tasks = ("Blond/Gender", "Attractive/Smiling")
-    above = {
-        row: [f"{worst(row, task) - worst('ERM', task):.0f}" for task in tasks]
-        for row in ("sitar (axis noise, alpha 0.1", "control")
-    }
-    sitar_above, control_above = above.values()
-    assert f"worst group is {' and '.join(sitar_above)} points above ERM's" in text
-    assert f"without noise is {' and '.join(control_above)} above" in text
-    bar = json.loads((ROOT / "reproduce/records/bar.json").read_text(encoding="utf-8"))["runs"]
-    means = {
-        row: mean(100 * r["splits"]["test"]["average"] for r in bar if r["row"].startswith(row))
-        for row in ("sitar (axis", "control", "ERM")
-    }
-    assert [round(means[row] - means["ERM"]) for row in ("sitar (axis", "control")] == [2, 2]
-    assert "both two points above ERM" in text
+@pytest.fixture
+def in_threads(runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process: a new one would import torch again."""
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(workers))
 
 
-def test_the_page_of_the_theorem_says_what_its_record_says() -> None:
-    page = " ".join((ROOT / "docs" / "theory.md").read_text(encoding="utf-8").split())
-    theory = json.loads((ROOT / "reproduce/records/theory.json").read_text(encoding="utf-8"))["theory"]
-    at_one = theory["alphas"].index(1.0)
-    symmetric, skewed = theory["comparisons"]
-    assert (f"{symmetric['order']:.1f}", f"{skewed['order']:.1f}") == ("4.0", "3.0")
-    off, added = symmetric["remainder"][at_one], symmetric["exact"][at_one] - theory["clean"]
-    assert f"off by {off:.3f}, of the {added:.3f} that the noise adds" in page
-    share = theory["terms"]["jacobian_consistency"][at_one] / (theory["predicted"][at_one] - theory["clean"])
-    assert 0.75 < share < 0.85
-    assert "Four fifths of what it predicts" in page
+@pytest.mark.usefixtures("in_threads")
+def test_the_command_records_each_run_and_stops_in_time(runner, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["t", "--out", str(own / "runs"), "--device", "cpu", *(w for s in SHORT for w in ("--set", s))]
+    with pytest.raises(SystemExit, match="runs no column 'middle'; it runs 'low', 'high'"):
+        runner.main([*words, "--columns", "middle"])
+    part = ["--rows", "b", "--columns", "high", "--seeds", "1"]
+    runner.main([*words, *part, "--within", "0"])
+    assert "1 runs were not started in time" in capsys.readouterr().out
+    assert not runner.record_path("t").exists()
+    runner.main([*words, *part])
+    (run,) = runner.load_record("t")["runs"]
+    assert (run["row"], run["column"], run["seed"]) == ("b", "high", 1)
+    page = (own.parent / "docs" / "results" / "t.md").read_text(encoding="utf-8")
+    shown = f"{100 * run['splits']['id_test']['average']:.1f} (1 seed)"
+    assert f"| b | not run yet | not run yet | {shown} |" in page
+    assert "| a | not run yet | not run yet | not run yet | not run yet |" in page
 
 
-@pytest.mark.parametrize("name", ["color_mnist", "sites"])
-def test_the_page_of_the_audit_has_the_recorded_figures(name: str) -> None:
-    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    record = json.loads((ROOT / "reproduce" / "records" / f"audit_{name}.json").read_text(encoding="utf-8"))
-    for run in record["runs"]:
-        figures = [
-            f"{run[name]:.2f}" for name in ("accuracy", "next_accuracy", "correlation", "attribute_auc", "label_auc")
-        ]
-        assert " | ".join([f"| {run['rho']}", str(run["seed"]), str(run["axis"]), *figures]) in page
+@pytest.mark.usefixtures("in_threads")
+def test_failed_runs_are_named_and_the_others_recorded(runner, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, seen = own / "runs", []
+    todo = [{"folder": name} for name in ("good", "bad")]
+
+    def work(job: dict, *_: object) -> None:
+        if job["folder"] == "bad":
+            raise ValueError("no")
+
+    monkeypatch.setattr(runner, "work", work)
+    assert runner.run_all(todo, out, "cpu", 1, [], seen.append) == ["bad"]
+    assert seen == [{"folder": "good"}]
+
+
+def test_cells_that_nobody_has_come_first_and_then_seed_by_seed(runner, own: Path) -> None:
+    jobs = runner.jobs(runner.load_table("t"))
+    runner.records.write_record("t", [made("a", "low", 0, 0.5), made("b", "high", 1, 0.5)], {})
+    order = [(job["row"], job["column"], job["seed"]) for job in runner.ordered("t", jobs)]
+    first = [("a", "high", 0), ("b", "low", 0), ("a", "high", 1), ("b", "low", 1)]
+    assert order == [*first, ("a", "low", 0), ("b", "high", 0), ("a", "low", 1), ("b", "high", 1)]
+    missing = [(job["row"], job["column"], job["seed"]) for job in runner.ordered("t", jobs, missing=True)]
+    assert missing == [*first, ("b", "high", 0), ("a", "low", 1)]
+
+
+def test_a_partial_table_says_what_it_has(runner, own: Path) -> None:
+    table = own / "t.yaml"
+    table.write_text(TABLE.replace("seeds: [0, 1]", "seeds: [0, 1, 2]"), encoding="utf-8")
+    runs = [made("a", "low", seed, value) for seed, value in ((0, 0.5), (1, 0.6), (2, 0.7))]
+    runs += [made("a", "high", 0, 0.5), made("a", "high", 1, 0.6), made("b", "low", 0, 0.4, shortcut_score=[0.1, 0.2])]
+    runner.records.write_record("t", runs, {})
+    page = runner.render("t")
+    assert "| a | 60.0 ± 10.0 | 60.0 ± 10.0 | 55.0 ± 7.1 (2 seeds) | 55.0 ± 7.1 (2 seeds) |" in page
+    assert "| b | 40.0 (1 seed) | 40.0 (1 seed) | not run yet | not run yet |" in page
+    assert "| b | 40.0 | 40.0 | not run yet | not run yet |" in page  # the lowest seeds
+    assert "| b | 0 | 40.0 (0.20, 0.10) | not run yet |" in page  # seed by seed
+    assert "| *paper, X* | *70* | *71.5* | *–* | *72 ± 0.5* |" in page
+
+
+def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Path) -> None:
+    table = own / "t.yaml"
+    table.write_text(TABLE + "no_images: true\nintervals: ood_test.average\n", encoding="utf-8")
+    page = runner.render("t")
+    assert "bootstrap" not in page
+    cells = " | ".join(["no images here"] * 4)
+    assert f"| a | {cells} |" in page
+    assert "| *paper, X* | *70* | *71.5* | *–* | *72 ± 0.5* |" in page
+    assert "python reproduce/run.py t --set data.root=DIR" in page
+    assert "lowest" not in page
+    table.write_text(TABLE, encoding="utf-8")
+    assert "no images here" not in runner.render("t")
+    table.write_text(TABLE + "no_images: true\n", encoding="utf-8")
+    runner.records.write_record("t", [made("a", "low", 0, 0.5)], {})
+    page = runner.render("t")
+    assert "no images here" not in page
+    assert "| b | not run yet |" in page
+
+
+def test_a_row_with_earlier_settings_is_named(runner, own: Path) -> None:
+    config = load_config("color_mnist/erm", ["data.rho=0.5"], 0).to_dict()
+    now = runner.decisive(config)
+    gone = {**now, "train.gone": 1}  # a setting that came or went with the code is no change
+    old = {**gone, "train.epochs": 7}
+    settings = {"now": gone, "old": old}
+    runner.records.write_record("t", [made("a", "low", 0, 0.5, settings="now"), made("b", "low", 0, 0.5)], settings)
+    assert "other settings" not in runner.render("t")
+    runs = [made("a", "low", 0, 0.5, settings="old")]
+    runner.records.write_record("t", runs, settings)
+    assert list(runner.load_record("t")["settings"]) == ["old"]
+    said = 'The row "a" was made with other settings than its preset has now (train.epochs).'
+    assert said in runner.render("t")
+    jobs = [job for job in runner.jobs(runner.load_table("t")) if (job["row"], job["column"]) == ("a", "low")]
+    assert [job["seed"] for job in runner.ordered("t", jobs, missing=True)] == [0, 1]
 
 
 @pytest.mark.parametrize(("name", "attribute", "tied"), [("color_mnist", "color", 0.9), ("sites", "site", 0.98)])
@@ -201,36 +268,20 @@ def test_the_first_axis_of_an_audit_is_the_shortcut_where_there_is_one(name: str
     assert [run["verdict"] for run in runs if run["rho"] == 0.5] == ["none"]
     assert f"| AUC {attribute} | AUC label |" in page
     words = {"one": "one cheap cue stands out", "none": "nothing stands out"}
-    for run in runs:
-        auc = f"{run['attribute_auc']:.2f} | {run['label_auc']:.2f}"
-        assert any(
-            line.startswith(f"| {run['rho']} | {run['seed']} | {run['axis']} |")
-            and line.endswith(f"| {auc} | {words[run['verdict']]} |")
-            for line in page.splitlines()
-        )
+    rows = [line for line in page.splitlines() if line.startswith("|") and f"audit_{name}.json" in line]
+    assert [line.rstrip("| ").rpartition("| ")[2] for line in rows] == [words[run["verdict"]] for run in runs]
 
 
-def test_the_page_of_the_audit_says_what_came_out_on_celeba() -> None:
-    page = " ".join((ROOT / "docs" / "audit.md").read_text(encoding="utf-8").split())
+def test_nothing_stood_out_on_celeba() -> None:
     runs = json.loads((ROOT / "reproduce/records/audit_celeba.json").read_text(encoding="utf-8"))["runs"]
     assert [run["split"] for run in runs] == ["majority only", "all groups"]
-    for audit in (run["audit"] for run in runs):
-        best, attribute = audit["axes"][0], audit["attribute"]
-        low, high = best["intervals"]["accuracy"]
-        assert audit["verdict"]["kind"] == "none"
-        assert f"with {best['accuracy']:.2f} [{low:.2f}, {high:.2f}]" in page
-        own, label = (attribute[name][best["axis"]] for name in ("attribute_auc", "label_auc"))
-        assert f"`Male` apart with an AUC of {own:.2f} and `Blond_Hair` with {label:.2f}" in page
-        assert f"`Male` best has an AUC of {max(attribute['attribute_auc']):.2f}" in page
+    assert [run["audit"]["verdict"]["kind"] for run in runs] == ["none", "none"]
     assert runs[1]["seconds"] < 600
-    assert "5 min 40 s" in page
 
 
-def test_the_page_of_speed_has_the_recorded_figures() -> None:
-    page = (ROOT / "docs" / "results" / "speed.md").read_text(encoding="utf-8")
+def test_images_are_read_as_fast_as_promised_and_alike() -> None:
     record = json.loads((ROOT / "reproduce/records/images_speed.json").read_text(encoding="utf-8"))
-    for key, words in (("preparation, times faster", "preparation is"), ("reading, times faster", "reading")):
-        values = [measured[key] for measured in record["measurements"]]
-        assert f"{words} {min(values):.2f} to {max(values):.2f} times faster" in page
-        assert min(values) >= {"preparation, times faster": 1.7, "reading, times faster": 10}[key]
-    assert all(measured["largest difference of a pixel"] == 0 for measured in record["measurements"])
+    for measured in record["measurements"]:
+        assert measured["preparation, times faster"] >= 1.7
+        assert measured["reading, times faster"] >= 10
+        assert measured["largest difference of a pixel"] == 0

@@ -135,6 +135,18 @@ def test_preset_and_base_are_merged() -> None:
     assert (config.data.name, config.data.label, config.data.majority_only) == ("celeba", "Blond_Hair", True)
 
 
+@pytest.mark.parametrize("folder", ["color_mnist", "sites"])
+@pytest.mark.parametrize(
+    ("name", "change"), [("sitar_relu", "model.activation=relu"), ("isotropic", "method.noise=isotropic")]
+)
+def test_an_ablation_differs_from_the_paper_in_one_setting(folder: str, name: str, change: str) -> None:
+    """Else its row could not be held against that of the paper's noise."""
+    ablation, paper = load_config(f"{folder}/{name}"), load_config(f"{folder}/sitar", [change])
+    for section in ("data", "model", "method", "train"):
+        assert getattr(ablation, section) == getattr(paper, section)
+    assert load_config(f"{folder}/sitar") != paper
+
+
 def test_paper_preset_has_the_papers_numbers():
     """v1, Table 6: d, alpha, beta and lambda."""
     config = load_config("color_mnist/sitar")

@@ -16,9 +16,14 @@ def class_votes(
     label: Int[Tensor, " point"],
     num_classes: int,
     k: int,
+    class_weight: Float[Tensor, " classes"] | None = None,
 ) -> Float[Tensor, "query classes"]:
-    """Count how many of the `k` nearest points (Euclidean) belong to each class."""
+    """Count how many of the `k` nearest points (Euclidean) belong to each class.
+
+    With class weights, a point counts with the weight of its class.
+    """
     centre = points.mean(0)  # `cdist` subtracts squares, which loses digits far from the origin
     query, points = query - centre, points - centre
     nearest = [torch.cdist(part, points).topk(k, largest=False).indices for part in query.split(CHUNK)]
-    return one_hot(label[torch.cat(nearest)], num_classes).sum(1).to(query.dtype)
+    votes = one_hot(label[torch.cat(nearest)], num_classes).sum(1).to(query.dtype)
+    return votes if class_weight is None else votes * class_weight

@@ -1,7 +1,8 @@
 """AFR, automatic feature reweighting (Qiu et al., 2023), refits the last layer on held-out samples that ERM finds hard.
 
-Departures: the run's criterion chooses the epoch of the last layer, or it is solved to convergence. The authors stop
-early by worst-group accuracy, which needs groups. See docs/methods/afr.md.
+The last layer takes the authors' steps, or epochs from which the run's criterion chooses, or it is solved.
+
+Departures: the authors also stop early by worst-group accuracy, which needs groups. See docs/methods/afr.md.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Iterator
 from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from sitar.config import ModelConfig
 from sitar.data.types import Task, TrainBatch, TrainSplit
-from sitar.functional.last_layer import fit_last_layer
+from sitar.functional.last_layer import approach_last_layer, fit_last_layer
 from sitar.functional.losses import sample_cross_entropy
 from sitar.methods.base import FitPhase, GradientPhase, Objective, Phase
 from sitar.methods.last_layer import LastLayerConfig, LastLayerMethod
@@ -29,9 +30,20 @@ class AFRConfig(LastLayerConfig):
     last_epochs: int | None = Field(
         default=None,
         gt=0,
-        description="epochs of the last layer, of which train.selection chooses one; null: solved to convergence",
+        description="epochs of the last layer, of which train.selection chooses one; null: see last_steps",
     )
-    last_rate: float = Field(default=1e-3, gt=0, description="learning rate of these epochs")
+    last_steps: int | None = Field(
+        default=None,
+        gt=0,
+        description="full-batch steps of the last layer, as the authors'; null: solved to convergence",
+    )
+    last_rate: float = Field(default=1e-3, gt=0, description="learning rate of these epochs or steps")
+
+    @model_validator(mode="after")
+    def _epochs_or_steps(self) -> AFRConfig:
+        if self.last_epochs is not None and self.last_steps is not None:
+            raise ValueError("the last layer takes epochs or steps, not both: leave last_epochs or last_steps out")
+        return self
 
 
 @METHODS.register("afr")
@@ -87,7 +99,10 @@ class AFR(LastLayerMethod):
     def fit(self, features: Tensor, index: Tensor, split: TrainSplit) -> tuple[Tensor, Tensor]:
         y, last = split.y[index], self.network.last_layer
         weight = hardness(last(features).detach(), y, self.config.gamma)
-        return fit_last_layer(features, y, weight, last.weight, last.bias, l2=self.config.l2)
+        problem, l2 = (features, y, weight, last.weight, last.bias), self.config.l2
+        if self.config.last_steps is None:
+            return fit_last_layer(*problem, l2=l2)
+        return approach_last_layer(*problem, l2=l2, steps=self.config.last_steps, rate=self.config.last_rate)
 
 
 def hardness(logits: Tensor, y: Tensor, gamma: float) -> Tensor:

@@ -107,5 +107,6 @@ class ChromaVAE(WeightedMethod):
     def core_logits(self, core: Tensor) -> Tensor:
         if self.config.head != "knn":
             return self.head(core)
-        votes = class_votes(core, self.core, self.label, self.num_classes, self.config.neighbours)
-        return ((votes + 1) / (self.config.neighbours + self.num_classes)).log()
+        neighbours = (self.core, self.label, self.num_classes, self.config.neighbours)
+        votes = class_votes(core, *neighbours, self.class_weight) + 1
+        return (votes / votes.sum(1, keepdim=True)).log()

@@ -3,7 +3,7 @@
 The gradient is that of the loss by the input. This is the control for SITAR's curvature term: it flattens the loss in
 the direction of its own gradient, not along suspects.
 
-Departures: no pretrained start and no schedule of h; see docs/methods/curvature.md.
+Departures: no pretrained start, no schedule of h, which is in units of pixels; see docs/methods/curvature.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 J is the Jacobian of the logits by the input. This is the control for SITAR's targeting: it flattens the classifier in
 every direction alike.
 
-Departures: none in the penalty; see docs/methods/jacobian.md.
+Departures: batch normalisation is frozen inside the penalty; see docs/methods/jacobian.md.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class LfF(WeightedMethod):
 
         Each is divided by the largest one of its class over the whole training split.
         """
-        old, new = table[batch.index], loss.detach().float()
+        old, new = table[batch.index], loss.detach().to(table)
         decay = self.config.decay
         mean = torch.where(old == UNSEEN, new, decay * old + (1 - decay) * new)
         table.copy_(table.scatter(0, batch.index, mean))

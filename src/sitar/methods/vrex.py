@@ -2,7 +2,8 @@
 
 It needs the environment of every training sample, so it is an upper bound, not a rival.
 
-Departures: minibatches, drawn equally from the environments, instead of full batches; see docs/methods/vrex.md.
+Departures: minibatches, drawn equally from the environments, instead of full batches; a weight of the authors' code is
+twice as large here; see docs/methods/vrex.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.referees import close
-from sitar.functional.last_layer import fit_last_layer
+from sitar.functional.last_layer import approach_last_layer, fit_last_layer
 from sitar.functional.losses import sample_cross_entropy
 from sitar.functional.neighbours import CHUNK, class_votes
 from sitar.functional.risk import cvar, group_risks, mean_risk, risk_variance, scale_gradient
@@ -308,6 +308,18 @@ def test_last_layer_stays_close_to_where_it_starts(scale: float) -> None:
     assert torch.equal(weight, torch.tensor(start[:, :4]))
 
 
+def test_many_steps_lead_to_the_solution() -> None:
+    features, y, sample_weight = (torch.tensor(a) for a in regression_problem(3))
+    problem = (features, y, sample_weight / 80, torch.zeros(3, 4).double(), torch.ones(3).double())
+    with torch.no_grad():
+        steps = approach_last_layer(*problem, l2=0.1, steps=300, rate=0.5)
+    for near, exact in zip(steps, fit_last_layer(*problem, l2=0.1), strict=True):
+        close(near, exact.numpy(), atol=1e-4)
+    once = approach_last_layer(*problem, l2=0.1, steps=1, rate=0.5, longest=1e-3)
+    away = torch.cat([once[0].flatten(), once[1] - 1])
+    close(away.norm(), 0.5e-3, rtol=1e-2, atol=0)
+
+
 def test_last_layer_where_gradients_are_off() -> None:
     """A fit runs without gradient; the answer has the type of the layer."""
     features, y, sample_weight = (torch.tensor(a) for a in regression_problem(3))
@@ -327,6 +339,22 @@ def test_votes_are_scikit_learns(k: int, queries: int) -> None:
     votes = class_votes(torch.tensor(query), torch.tensor(points), torch.tensor(y), 4, k)
     assert votes.shape == (queries, 4)
     close(votes, k * KNeighborsClassifier(k).fit(points, y).predict_proba(query))
+
+
+def test_votes_divided_by_the_size_of_their_class() -> None:
+    """Where a class is rare, three neighbours of nine can be most of what there is of it."""
+    random = np.random.default_rng(3)
+    y = np.array([0] * 45 + [1] * 15)
+    points, query = random.normal(size=(60, 2)), random.normal(size=(200, 2))
+    weight = torch.tensor([60 / (2 * 45), 60 / (2 * 15)], dtype=torch.float64)
+    votes = class_votes(torch.tensor(query), torch.tensor(points), torch.tensor(y), 2, 9, weight)
+    by_hand = []
+    for q in query:
+        nearest = sorted(range(60), key=lambda i: ((points[i] - q) ** 2).sum())[:9]
+        by_hand.append([sum(y[i] == c for i in nearest) / sum(y == c) for c in (0, 1)])
+    close(votes, 30 * np.array(by_hand), rtol=1e-9)
+    plain = class_votes(torch.tensor(query), torch.tensor(points), torch.tensor(y), 2, 9)
+    assert (plain.argmax(1) != votes.argmax(1)).sum() > 40
 
 
 def test_votes_of_float_latents_away_from_zero() -> None:

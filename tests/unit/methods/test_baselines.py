@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from helpers import authors
 from helpers.referees import close
 from sitar.config import ModelConfig
 from sitar.data import GroupBatch, GroupSplit, GroupTask, Task, TrainBatch, TrainSplit
@@ -45,120 +45,8 @@ def build(name: str, y: Tensor, groups: dict[str, Tensor] | None = None, seed: i
     return cls(cls.Config.model_validate(options), MODEL, task)
 
 
-def objective_step(method: Method, phase: GradientPhase, optimiser: torch.optim.Optimizer, batch: Any) -> dict:
-    (objective,) = phase.objectives
-    optimiser.zero_grad()
-    terms = objective.loss(batch)
-    terms["loss"].backward()
-    optimiser.step()
-    return {name: value.detach() for name, value in terms.items()}
-
-
-def assert_same_parameters(ours: nn.Module, reference: nn.Module, start: nn.Module) -> None:
-    """Equal, and moved from where both started: the comparison is of the step, not of the weights."""
-    for (name, a), b, before in zip(ours.named_parameters(), reference.parameters(), start.parameters(), strict=True):
-        step, expected = (a - before).detach(), (b - before).detach()
-        assert expected.abs().max() > 0, name
-        torch.testing.assert_close(step, expected, rtol=1e-3, atol=2e-3 * float(expected.abs().max()), msg=name)
-
-
-class LfFByHand:
-    """What docs/protocol.md says of LfF, one sample at a time, on networks of its own."""
-
-    def __init__(self, biased: nn.Module, debiased: nn.Module, y: Tensor, q: float, decay: float) -> None:
-        self.biased, self.debiased = copy.deepcopy(biased), copy.deepcopy(debiased)
-        self.y, self.q, self.decay = y.tolist(), q, decay
-        self.tables: tuple[dict[int, float], dict[int, float]] = ({}, {})
-        self.parameters = [*self.biased.parameters(), *self.debiased.parameters()]
-        self.outside = 0  # how often the largest loss of a class was that of a sample outside the batch
-
-    def losses(self, network: nn.Module, x: Tensor, index: list[int]) -> list[Tensor]:
-        scores = network(x).log_softmax(1)
-        return [-scores[row, self.y[i]] for row, i in enumerate(index)]
-
-    def step(self, x: Tensor, index: list[int], optimiser: torch.optim.Optimizer) -> list[float]:
-        both = [self.losses(network, x, index) for network in (self.biased, self.debiased)]
-        relative: list[list[float]] = []
-        for table, losses in zip(self.tables, both, strict=True):
-            for i, loss in zip(index, losses, strict=True):
-                new = float(loss.detach())
-                table[i] = self.decay * table[i] + (1 - self.decay) * new if i in table else new
-            row = []
-            for i in index:
-                of_class = {j: table[j] for j in table if self.y[j] == self.y[i]}
-                largest = max(of_class, key=lambda j: of_class[j])
-                self.outside += largest not in index
-                row.append(table[i] / table[largest])
-            relative.append(row)
-        weights = [b / (b + d + 1e-8) for b, d in zip(*relative, strict=True)]
-        total = torch.zeros(())
-        for loss_b, loss_d, weight in zip(*both, weights, strict=True):
-            p = float(torch.exp(-loss_b.detach()))
-            total = total + self.q * p**self.q * loss_b + weight * loss_d
-        optimiser.zero_grad()
-        (total / len(index)).backward()
-        optimiser.step()
-        return weights
-
-
 LFF_Y = torch.tensor([0] * 7 + [1] * 4 + [2])
 LFF_STEPS = ([0, 1, 2, 7, 8, 11], [1, 3, 4, 8, 9, 11], [0, 2, 3, 5, 7, 10], [1, 2, 6, 8, 11, 9])
-OPTIMISERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.5),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-2),
-}
-
-
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-@pytest.mark.parametrize("settings", [{}, {"q": 0.4, "decay": 0.9}], ids=["defaults", "others"])
-def test_lff_is_a_plain_loop(optimiser: str, settings: dict[str, float]) -> None:
-    """Samples come again, classes are unbalanced, and the hardest of a class is not always in the batch."""
-    x = 6 * images(len(LFF_Y))
-    method = build("lff", LFF_Y, seed=3, **settings)
-    with torch.no_grad():  # networks that disagree, so that weights are not all near one half
-        method.biased.mean.weight.mul_(3)
-        method.biased.last_layer.weight.mul_(3)
-    reference = LfFByHand(method.biased, method.debiased, LFF_Y, settings.get("q", 0.7), settings.get("decay", 0.7))
-    start = copy.deepcopy(method)
-    (phase,) = method.phases()
-    ours = OPTIMISERS[optimiser](phase.objectives[0].parameters)
-    theirs = OPTIMISERS[optimiser](reference.parameters)
-    for index in LFF_STEPS:
-        at = torch.tensor(index)
-        terms = objective_step(method, phase, ours, TrainBatch(x[at], LFF_Y[at], at))
-        weights = reference.step(x[at], index, theirs)
-        assert max(weights) - min(weights) > 0.05
-        close(terms["difficulty"], np.mean(weights), rtol=1e-4)
-        for table, expected in zip((method.biased_losses, method.debiased_losses), reference.tables, strict=True):
-            seen = sorted(expected)
-            close(table[seen], [expected[i] for i in seen], rtol=2e-4)
-        assert_same_parameters(method.biased, reference.biased, start.biased)
-        assert_same_parameters(method.debiased, reference.debiased, start.debiased)
-    assert reference.outside > 3
-
-
-def test_lff_weights_are_those_of_the_gradient() -> None:
-    """The gradient by the debiased logits is weight * (p - onehot) / n: weights are read from it, sample by sample."""
-    method = build("lff", LFF_Y, seed=5)
-    reference = LfFByHand(method.biased, method.debiased, LFF_Y, 0.7, 0.7)
-    still = torch.optim.SGD(reference.parameters, lr=0.0)
-    x = images(len(LFF_Y), seed=2)
-    captured: list[Tensor] = []
-
-    def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-        output.retain_grad()
-        captured.append(output)
-
-    method.debiased.last_layer.register_forward_hook(keep)
-    for index in LFF_STEPS:
-        at = torch.tensor(index)
-        captured.clear()
-        method.loss(TrainBatch(x[at], LFF_Y[at], at))["loss"].backward()
-        (logits,) = captured
-        direction = (logits.softmax(1) - F.one_hot(LFF_Y[at], 3)).detach() / len(at)
-        assert logits.grad is not None
-        weights = (logits.grad * direction).sum(1) / direction.square().sum(1)
-        close(weights, reference.step(x[at], index, still), rtol=1e-3)
 
 
 def test_lff_remembers_in_its_state() -> None:
@@ -222,58 +110,13 @@ def test_jtt_marks_by_the_last_visit() -> None:
     assert method.wrong.tolist() == [False, True, True, False, False, False]
 
 
-DRO_GROUP = torch.tensor([0, 0, 0, 0, 0, 2, 2, 3, 3, 3])  # no sample of group 1
-DRO_STEPS = ([0, 1, 5, 6, 7, 8], [0, 2, 3, 8, 9], [4, 5, 9, 1], [5, 6, 6])
-
-
-@pytest.mark.parametrize("adjustment", [0.0, 1.5])
-def test_group_dro_is_a_plain_loop(adjustment: float) -> None:
-    """q_g <- q_g exp(eta (loss_g + C / sqrt(n_g))) of the groups in the batch, normalised, then q . loss."""
-    y = DRO_GROUP // 2
-    method = build(
-        "group_dro", y, {"group": DRO_GROUP, "environment": DRO_GROUP % 2}, step_size=0.3, adjustment=adjustment
-    )
-    start, reference = copy.deepcopy(method), copy.deepcopy(method.network)
-    (phase,) = method.phases()
-    ours, theirs = OPTIMISERS["sgd"](phase.objectives[0].parameters), OPTIMISERS["sgd"](reference.parameters())
-    x = images(10)
-    sizes = {0: 5, 2: 2, 3: 3}
-    q = dict.fromkeys(sizes, 1 / 3)
-    for index in DRO_STEPS:
-        at = torch.tensor(index)
-        terms = objective_step(method, phase, ours, GroupBatch(x[at], y[at], at, DRO_GROUP[at], DRO_GROUP[at] % 2))
-        losses = F.cross_entropy(reference(x[at]), y[at], reduction="none")
-        risk = {g: losses[DRO_GROUP[at] == g].mean() for g in set(DRO_GROUP[at].tolist())}
-        for g, value in risk.items():
-            q[g] *= np.exp(0.3 * (value.item() + adjustment / np.sqrt(sizes[g])))
-        q = {g: value / sum(q.values()) for g, value in q.items()}
-        loss = sum((q[g] * risk[g] for g in risk), start=torch.zeros(()))
-        theirs.zero_grad()
-        loss.backward()
-        theirs.step()
-        close(method.mixture, [q[0], 0, q[2], q[3]], rtol=1e-4)
-        close(terms["mixture"], [q[0], 0, q[2], q[3]], rtol=1e-4)
-        close(terms["loss"], loss.item(), rtol=1e-4)
-        assert_same_parameters(method.network, reference, start.network)
-    assert max(q.values()) - min(q.values()) > 0.05
-
-
 ENVIRONMENT = torch.tensor([0, 0, 1, 1, 1, 3, 3, 0, 1, 3, 3, 3])  # environment 2 is not in the data
 
 
-def dummy_scale_penalty(logits: Tensor, y: Tensor) -> Tensor:
-    """IRMv1 as its authors compute it: a scale that multiplies the logits, and autograd."""
-    scale = torch.ones((), requires_grad=True)
-    (slope,) = torch.autograd.grad(F.cross_entropy(logits * scale, y), scale, create_graph=True)
-    return slope.square()
-
-
 def invariance_by_hand(name: str, logits: Tensor, y: Tensor, environment: Tensor) -> tuple[Tensor, Tensor]:
-    rows = [environment == e for e in environment.unique()]
-    risks = torch.stack([F.cross_entropy(logits[row], y[row]) for row in rows])
-    if name == "vrex":
-        return risks.mean(), risks.var(unbiased=False)
-    return risks.mean(), torch.stack([dummy_scale_penalty(logits[row], y[row]) for row in rows]).mean()
+    rule = {"irm": authors.IRM, "vrex": authors.VREx}[name](nn.Identity(), 1.0, 0)
+    parts = [(logits[environment == e], y[environment == e].tolist()) for e in environment.unique()]
+    return rule.risk(parts), rule.differ(parts)
 
 
 @pytest.mark.parametrize("name", ["irm", "vrex"])
@@ -354,6 +197,11 @@ def test_the_steps_of_afr_lead_to_what_it_solves_for() -> None:
     for mine, exact in zip(stepwise.parameters(), solved.parameters(), strict=True):
         close(mine.detach(), exact.detach(), rtol=1e-2, atol=1e-3)
     assert all(parameter.grad is None for parameter in stepwise.network.encoder.parameters())
+
+
+def test_the_last_layer_of_afr_takes_epochs_or_steps() -> None:
+    with pytest.raises(ValueError, match="epochs or steps, not both"):
+        build("afr", torch.arange(8) % 2, last_epochs=2, last_steps=5)
 
 
 def test_afr_solves_for_the_last_layer_on_what_was_held_out() -> None:
@@ -487,6 +335,27 @@ def test_chroma_vae_votes_on_the_means_of_z2(classes: int) -> None:
     assert (torch.sign(logits[:, :, None] - logits[:, None, :]).numpy() == order).all()
 
 
+def test_balanced_votes_of_chroma_vae_are_divided_by_the_size_of_the_class() -> None:
+    """The logits are log-probabilities, and without weights the votes stay counts."""
+    y = torch.tensor([0] * 45 + [1] * 15)
+    split = TrainSplit((images(60) * 200).to(torch.uint8), y)
+    x = images(100, seed=7)
+    found = {}
+    for weight in (None, "balanced"):
+        method = build("chroma_vae", y, shortcut_dim=2, neighbours=9, class_weight=weight).eval()
+        list(method.phases())[1].fit(split)
+        with torch.no_grad():
+            means = [method.vae.encode(v)[0][:, 2:].numpy() for v in (split.batch(torch.arange(60)).x, x)]
+            found[weight] = method.logits(x)
+        close(found[weight].exp().sum(1), np.ones(100))
+    votes = 9 * KNeighborsClassifier(9).fit(means[0], y.numpy()).predict_proba(means[1])
+    close(found[None], np.log((votes + 1) / 11))
+    shares = votes / [45, 15]
+    clear = np.abs(shares[:, 0] - shares[:, 1]) > 1e-6
+    assert (found["balanced"].argmax(1).numpy() == shares.argmax(1))[clear].all()
+    assert (found["balanced"].argmax(1) != found[None].argmax(1)).sum() > 20
+
+
 def test_chroma_vae_loss() -> None:
     """-ELBO + weight * cross-entropy of a classifier that reads samples of z1 alone."""
     y = torch.arange(20) % 2
@@ -528,52 +397,3 @@ def test_a_head_on_z2_leaves_the_vae_alone(head: str) -> None:
     assert all(p.grad is None for p in [*method.vae.parameters(), *method.shortcut.parameters()])
     assert all(p.grad is not None for p in method.head.parameters())
     close(method.logits(x), method.head(method.vae.encode(x)[0][:, 2:]).detach().numpy())
-
-
-@pytest.mark.parametrize(("share", "taken"), [(1.0, 8), (0.5, 4), (0.01, 0.08), (0.3, 2.4)])
-def test_cvar_method_takes_the_worst_of_the_batch(share: float, taken: float) -> None:
-    y = torch.arange(8) % 2
-    method = build("cvar_dro", y, share=share)
-    x = images(8)
-    losses = np.sort(F.cross_entropy(method.network(x), y, reduction="none").detach().double().numpy())[::-1]
-    whole = int(taken)
-    expected = (losses[:whole].sum() + (taken - whole) * losses[min(whole, 7)]) / taken
-    close(method.loss(TrainBatch(x, y, torch.arange(8)))["loss"], expected, rtol=1e-5)
-
-
-def test_jacobian_method() -> None:
-    """Cross-entropy + lambda/2 |J|^2 (their Eq. 4), the norm with a tolerance for its random projections."""
-    y = torch.arange(6) % 3
-    method = build("jacobian", y, projections=400, **{"lambda": 50.0})
-    x = images(6)
-    full = torch.autograd.functional.jacobian(lambda v: method.network(v).sum(0), x)
-    norm = full.square().sum().item() / 6
-    torch.manual_seed(0)
-    terms = method.loss(TrainBatch(x, y, torch.arange(6)))
-    fit = F.cross_entropy(method.network(x), y).item()
-    close(terms["jacobian"], norm, rtol=0.08)
-    close(terms["loss"], fit + 25 * norm, rtol=0.08)
-    close(terms["loss"], fit + 25 * terms["jacobian"].item())
-
-
-def test_curvature_method() -> None:
-    """Cross-entropy + gamma |grad(x + h z) - grad(x)|^2, z the unit vector along the sign of grad, sample by sample."""
-    y = torch.arange(6) % 3
-    method = build("curvature", y, gamma=7.0, step=1.2)
-    with torch.no_grad():
-        method.network.last_layer.weight.mul_(10)
-    x = images(6)
-
-    def gradient(point: Tensor, label: Tensor) -> Tensor:
-        point = point.clone().requires_grad_()
-        return torch.autograd.grad(F.cross_entropy(method.network(point[None]), label[None]), point)[0]
-
-    bends = []
-    for point, label in zip(x, y, strict=True):
-        here = gradient(point, label)
-        step = 1.2 * here.sign() / here.sign().norm()
-        bends.append((gradient(point + step, label) - here).square().sum().item())
-    terms = method.loss(TrainBatch(x, y, torch.arange(6)))
-    assert np.mean(bends) > 1e-6
-    close(terms["curvature"], np.mean(bends), rtol=1e-3, atol=1e-9)
-    close(terms["loss"], F.cross_entropy(method.network(x), y).item() + 7 * np.mean(bends), rtol=1e-5)

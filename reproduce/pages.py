@@ -1,0 +1,180 @@
+"""Write the page of a table from its record, and the values into its notes.
+
+A cell that was not run yet says so, and a cell with fewer seeds than the table asks for says how many it has. A table
+with `no_images: true` and without a record shows the paper's rows and says that there are no images here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import mean, stdev
+from typing import Any
+
+from records import NO_IMAGES, NOT_RUN, changed, load_table, record_path, record_so_far, runs_of, value_of
+from values import fill
+
+from sitar.reporting.tables.table import UPPER_BOUND, UPPER_BOUND_NOTE
+
+ABBREVIATIONS = {
+    "ID": "[ID](../glossary.md#id-and-ood) means in distribution.",
+    "OOD": "[OOD](../glossary.md#id-and-ood) means out of distribution.",
+}
+
+
+def render(name: str) -> str:
+    """Write the page of a table as Markdown, from its record alone."""
+    table, record = load_table(name), record_so_far(name)
+    head = [f"{column}, {label}" for column in table["columns"] for label in table["splits"]]
+    header = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
+    lines, lowest = [], []
+    empty = NO_IMAGES if table.get("no_images") and not record["runs"] else NOT_RUN
+    for row, what in table["rows"].items():
+        runs = runs_of(row, table, record)
+        wanted = len(what.get("seeds", table["seeds"]))
+        samples = [
+            [value_of(run, split) for run in runs if run["column"] == column]
+            for column in table["columns"]
+            for split in table["splits"].values()
+        ]
+        label = f"{row} {UPPER_BOUND}" if any(run.get("needs_groups") for run in runs) else row
+        lines.append(f"| {label} | {' | '.join(_cell(values, wanted, empty) for values in samples)} |")
+        lowest.append(f"| {label} | {' | '.join(f'{min(v):.1f}' if v else empty for v in samples)} |")
+    for row, values in table["paper"].items():
+        lines.append(f"| *paper, {row}* | " + " | ".join(f"*{value}*" for pair in values for value in pair) + " |")
+    below = ["The next table shows the lowest value over the seeds.", "", *header, *lowest, ""]
+    return "\n".join(
+        [
+            f"# {table['title']}",
+            "",
+            *_introduction(table),
+            "",
+            *_source(name, table, record),
+            "",
+            *header,
+            *lines,
+            "",
+            *(below if any(runs_of(row, table, record) for row in table["rows"]) else []),
+            *_seed_by_seed(table, record),
+            *_bootstrap(table, record),
+            *([fill(table["notes"]).rstrip(), ""] if "notes" in table else []),
+        ]
+    )
+
+
+def _introduction(table: dict[str, Any]) -> list[str]:
+    """Say what a cell is, and in what the columns differ."""
+    seeds = ", ".join(map(str, table["seeds"]))
+    single = " A cell without ± has one seed." if any("seeds" in what for what in table["rows"].values()) else ""
+    swept = dict.fromkeys(s.partition("=")[0] for settings in table["columns"].values() for s in settings)
+    swept = [key for key in swept if key.startswith("method.")]
+    settings = f"The columns differ in {', '.join(swept)}." if swept else "All columns have the same method settings."
+    words = "".join(f" {meaning}" for label, meaning in ABBREVIATIONS.items() if label in table["splits"])
+    return [
+        f"Each cell is the mean ± the standard deviation over the seeds {seeds}.{single} {table['epoch']}",
+        f"{settings}{words}",
+    ]
+
+
+def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """Say where the numbers come from, and what a reader must know about single rows."""
+    command = f"python reproduce/run.py {name}"
+    if not record["runs"] and table.get("no_images"):
+        return [
+            "The images of this table were not available here, so our cells are empty. This command fills them:",
+            "",
+            "```",
+            f"{command} --set data.root=DIR",
+            "```",
+        ]
+    rows = {row: runs_of(row, table, record) for row in table["rows"]}
+    made = [run["environment"] for run in record["runs"]]
+    where = dict.fromkeys(
+        f"{e['device']}, torch {e['versions']['torch']}, commit {str(e['commit'])[:12]}" for e in made
+    )
+    notes = [f"The runs were made with: {'; '.join(where)}." if where else "No run of this table was made yet."]
+    if any(run.get("needs_groups") for runs in rows.values() for run in runs):
+        notes.append(UPPER_BOUND_NOTE)
+    fitted = [row for row, runs in rows.items() if any("selections" not in run for run in runs)]
+    if fitted and any("@" in split for split in table["splits"].values()):
+        notes.append(f"No epoch is chosen in these rows, so all columns show the end of the run: {_quoted(fitted)}.")
+    if others := sorted({what["from"][0] for what in table["rows"].values() if "from" in what}):
+        links = ", ".join(f"[{other}]({other}.md)" for other in others)
+        borrowed = _quoted([row for row, what in table["rows"].items() if "from" in what])
+        notes.append(f"These rows come from the record of {links}: {borrowed}.")
+    notes += [
+        f'The row "{row}" was made with other settings than its preset has now ({", ".join(keys)}).'
+        for row, runs in rows.items()
+        if (keys := sorted({key for run in runs for key in changed(run, _settings(row, table, record))}))
+    ]
+    return [
+        f"`{command}` makes this page from `{record_path(name).relative_to(record_path(name).parents[2])}`.",
+        " ".join(notes),
+    ]
+
+
+def _settings(row: str, table: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    source = table["rows"][row].get("from")
+    return (record_so_far(source[0]) if source else record).get("settings", {})
+
+
+def _cell(values: list[float], wanted: int, empty: str) -> str:
+    if not values:
+        return empty
+    text = f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
+    few = f" ({len(values)} seed{'s' if len(values) > 1 else ''})" if len(values) < wanted else ""
+    return text + few
+
+
+def _quoted(rows: list[str]) -> str:
+    """Quote the names of rows, because some of them hold a comma."""
+    return ", ".join(f'"{row}"' for row in rows)
+
+
+def _by_seed(
+    table: dict[str, Any], rows: dict[str, list[dict[str, Any]]], cell: Callable[[dict[str, Any]], str]
+) -> list[str]:
+    """Write a table with one line for each seed."""
+    lines = [f"| | seed | {' | '.join(table['columns'])} |", "|---|---|" + "---|" * len(table["columns"])]
+    for row, runs in rows.items():
+        for seed in sorted({run["seed"] for run in runs}):
+            found = {run["column"]: cell(run) for run in runs if run["seed"] == seed}
+            lines.append(f"| {row} | {seed} | {' | '.join(found.get(c, NOT_RUN) for c in table['columns'])} |")
+    return [*lines, ""]
+
+
+def _seed_by_seed(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """Show the last column of the table for each seed, with the two largest shortcut scores of the seed."""
+    scored = {row: [run for run in runs_of(row, table, record) if "shortcut_score" in run] for row in table["rows"]}
+    if not any(scored.values()):
+        return []
+    label, split = list(table["splits"].items())[-1]
+
+    def cell(run: dict[str, Any]) -> str:
+        first, second = sorted(run["shortcut_score"], reverse=True)[:2]
+        return f"{value_of(run, split):.1f} ({first:.2f}, {second:.2f})"
+
+    return [
+        f'The next table shows the column "{label}" for every seed. The brackets hold the two largest',
+        "[shortcut scores](../glossary.md#shortcut-score) of the last epoch. Two high scores mean that training has",
+        "spread the [shortcut](../glossary.md#shortcut) over two [axes](../glossary.md#axis).",
+        "",
+        *_by_seed(table, scored, cell),
+    ]
+
+
+def _bootstrap(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """Show the bootstrap interval of each seed, for the metric that `intervals` names."""
+    if "intervals" not in table or not any(runs_of(row, table, record) for row in table["rows"]):
+        return []
+    split, metric = table["intervals"].split(".")
+
+    def cell(run: dict[str, Any]) -> str:
+        low, high = run["splits"][split]["intervals"][metric]
+        return f"{100 * run['splits'][split][metric]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+    return [
+        f"The next table shows the {metric.replace('_', ' ')} of the split `{split}` for every seed.",
+        "Each value is taken in the epoch that the run selects. The brackets hold the 95 % bootstrap interval.",
+        "",
+        *_by_seed(table, {row: runs_of(row, table, record) for row in table["rows"]}, cell),
+    ]

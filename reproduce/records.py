@@ -1,0 +1,149 @@
+"""Read tables and records: what a table asks for, and what its runs measured.
+
+A table is reproduce/NAME.yaml, and its record is reproduce/records/NAME.json. Nothing here needs torch, except for the
+question whether the settings of a run are still those of its preset.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sitar.run_folder import PLACES, flat
+
+HERE = Path(__file__).parent
+CLAIMS = "claims"  # the one .yaml file here that is not a table
+SAID = ("row", "column", "preset", "overrides", "seed")  # what tells one run of a table from another
+NOT_RUN = "not run yet"
+NO_IMAGES = "no images here"
+
+
+def table_names() -> list[str]:
+    return sorted(path.stem for path in HERE.glob("*.yaml") if path.stem != CLAIMS)
+
+
+def load_table(name: str) -> dict[str, Any]:
+    return _table((HERE / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+@cache
+def _table(text: str) -> dict[str, Any]:
+    return yaml.safe_load(text)
+
+
+def record_path(name: str) -> Path:
+    return HERE / "records" / f"{name}.json"
+
+
+def page_path(name: str) -> Path:
+    return HERE.parent / "docs" / "results" / f"{name}.md"
+
+
+def load_record(name: str) -> dict[str, Any]:
+    if not record_path(name).exists():
+        sys.exit(f"There is no record of {name} yet. `python reproduce/run.py {name}` makes it (use a GPU).")
+    return json.loads(record_path(name).read_text(encoding="utf-8"))
+
+
+def record_so_far(name: str) -> dict[str, Any]:
+    """Read the record of a table, or one without runs where there is none yet."""
+    return load_record(name) if record_path(name).exists() else {"runs": []}
+
+
+def write_record(name: str, runs: list[dict[str, Any]], settings: Mapping[str, Any]) -> None:
+    """Write a record with one line for each run, and one for each set of settings that a run names."""
+    used = {run["settings"] for run in runs if "settings" in run}
+    lines = ",\n".join("    " + json.dumps(run) for run in runs)
+    named = ",\n".join(f"    {json.dumps(key)}: {json.dumps(settings[key])}" for key in sorted(used))
+    rest = f',\n  "settings": {{\n{named}\n  }}' if used else ""
+    record_path(name).parent.mkdir(exist_ok=True)
+    record_path(name).write_text(f'{{\n  "runs": [\n{lines}\n  ]{rest}\n}}\n', encoding="utf-8")
+
+
+def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """List every run of a table. `folder` is the place of the run below the output folder."""
+    return [
+        {
+            "row": row,
+            "column": column,
+            "preset": what["preset"],
+            "overrides": [*what.get("set", []), *settings],
+            "seed": seed,
+            "folder": "-".join([what["preset"], *what.get("set", []), column, f"seed{seed}"])
+            .replace("/", "-")
+            .replace(" ", ""),
+            "curves": table.get("curves", []),
+            "explain": table.get("explain", False),
+        }
+        for row, what in table["rows"].items()
+        if "preset" in what
+        for column, settings in table["columns"].items()
+        for seed in what.get("seeds", table["seeds"])
+    ]
+
+
+def runs_of(row: str, table: dict[str, Any], record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Find the runs of a row, in the record of this table or in the record that the row names."""
+    what = table["rows"][row]
+    if "from" not in what:
+        return [run for run in record["runs"] if run["row"] == row]
+    other, name = what["from"]
+    seeds = what.get("seeds", table["seeds"])
+    return [run for run in record_so_far(other)["runs"] if run["row"] == name and run["seed"] in seeds]
+
+
+def value_of(run: dict[str, Any], what: str) -> float:
+    """Read what a column shows of a run, in percent: SPLIT[.METRIC][@SELECTION].
+
+    `v.1` is the largest shortcut score of the last epoch, `v.2` the second, and so on. `v.axes` is the number of axes
+    that they are spread over. These are not in percent.
+    """
+    split, metric, selection = re.fullmatch(r"(\w+)(?:\.(\w+))?(?:@(\w+))?", what).groups()  # type: ignore[union-attr]
+    if split == "v":
+        scores = run["shortcut_score"]
+        return suspect_axes(scores) if metric == "axes" else sorted(scores, reverse=True)[int(metric) - 1]
+    found = run["splits"][split]
+    if selection is not None:
+        found = run.get("selections", {}).get(selection, {}).get(split, found)
+    return 100 * found[metric or "average"]
+
+
+def suspect_axes(scores: list[float]) -> float:
+    """Return the participation ratio of v^2: 1 if one axis has all of it, the number of axes if all have the same."""
+    return sum(v**2 for v in scores) ** 2 / sum(v**4 for v in scores)
+
+
+def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide what a run measures: all but its seed, its name and where its files lie."""
+    return {key: value for key, value in flat(config).items() if key not in (*PLACES, "seed", "preset")}
+
+
+@cache
+def _today(preset: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+    from sitar.presets import load_config
+
+    return decisive(load_config(preset, list(overrides), 0).to_dict())
+
+
+def changed(run: dict[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Name the settings of a recorded run that its preset has otherwise today.
+
+    A setting that only one of the two knows is not a change: it came or went with the code. A run that names no
+    settings is taken as it is.
+    """
+    if "settings" not in run:
+        return []
+    then, now = settings[run["settings"]], _today(run["preset"], tuple(run["overrides"]))
+    return sorted(key for key in then.keys() & now.keys() if then[key] != now[key])
+
+
+def is_said(run: Mapping[str, Any], asked: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether a run is one of those asked for, with the preset and overrides that the table has now."""
+    return any(all(run[key] == job[key] for key in SAID) for job in asked)

@@ -1,0 +1,134 @@
+"""The check of numbers: README and docs say what the records say, and a page that does not is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.scripts import script
+
+from .test_reproduce import TABLE, made
+
+
+@pytest.fixture
+def check():
+    return script("reproduce/check.py")
+
+
+@pytest.fixture
+def own(check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of a test's own: a README, a page, and the table `t` with its record and page."""
+    home = tmp_path / "reproduce"
+    (home / "records").mkdir(parents=True)
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    monkeypatch.setattr(check.records, "HERE", home)
+    (home / "t.yaml").write_text(TABLE, encoding="utf-8")
+    runs = [made("a", column, seed, value) for column in ("low", "high") for seed, value in enumerate((0.5, 0.61))]
+    check.records.write_record("t", runs, {})
+    (tmp_path / "README.md").write_text(
+        "# Title\n\nOf 10 we have 55.5 ± 7.8<!-- t; a; low; OOD; mean ± sd --> at rho = 0.9, and\n"
+        "61<!-- t; a; high; OOD; high --> at best.\n",
+        encoding="utf-8",
+    )
+    assert check.main(write=True) == 0  # writes the page of the table
+    return tmp_path
+
+
+def said(check) -> list[str]:
+    return [str(problem) for problem in check.all_problems()]
+
+
+def test_readme_docs_and_notes_say_what_the_records_say(check, capsys: pytest.CaptureFixture[str]) -> None:
+    """This one is about the repository itself. `python reproduce/run.py --check --write` corrects numbers."""
+    status = check.main(write=False)
+    assert status == 0, capsys.readouterr().out
+
+
+def test_a_wrong_number_fails_and_is_written_again(check, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = own / "README.md"
+    right = readme.read_text(encoding="utf-8")
+    readme.write_text(right.replace("61<", "62<").replace("± 7.8", "± 7.9"), encoding="utf-8")
+    assert check.main(write=False) == 1
+    printed = capsys.readouterr().out
+    assert "README.md:3: printed 7.9, the record has 7.8 (t; a; low; OOD; mean ± sd)" in printed
+    assert "README.md:4: printed 62, the record has 61" in printed
+    assert "2 places differ" in printed
+    assert check.main(write=True) == 0
+    assert readme.read_text(encoding="utf-8") == right
+
+
+def test_a_number_without_a_source_fails(check, own: Path) -> None:
+    page = own / "docs" / "page.md"
+    page.write_text("A page.\n\nIt has 71.2 and 40 % and 3 points, at beta = 1.5.\n", encoding="utf-8")
+    assert [text.partition(" has")[0] for text in said(check)] == [f"docs/page.md:3: {n}" for n in ("71.2", "40", "3")]
+    page.write_text("It has 71.2.<!-- not measured: the paper's -->\n\nAnd 40 %.<!-- no record: a look -->\n")
+    assert said(check) == []
+    page.write_text("It has 71.2.\n- And 40 %.<!-- not measured: another item -->\n", encoding="utf-8")
+    assert [text[:17] for text in said(check)] == ["docs/page.md:1: 7"]
+    page.write_text("`71.2` and [a link](1.5) and 2.15.1\n\n```\n71.2\n```\n\n    f = 71.2 %\n", encoding="utf-8")
+    assert said(check) == []
+    page.write_text("- an item\n    with 71.2\n\na stray ` and\n\n40 % and another `\n", encoding="utf-8")
+    assert [text[:16] for text in said(check)] == ["docs/page.md:2: ", "docs/page.md:6: "]
+
+
+def test_a_comment_speaks_for_its_own_block_only(check, own: Path) -> None:
+    page = own / "docs" / "page.md"
+    page.write_text("| x | 1.5 |\n| a | 50.0 | 61.0<!-- t; a; low; OOD; low to high --> |\n", encoding="utf-8")
+    assert [text[:19] for text in said(check)] == ["docs/page.md:1: 1.5"]
+    page.write_text("Ten\n\n<!-- t; a; low; OOD; low -->\n", encoding="utf-8")
+    assert "1 values but 0 numbers" in said(check)[0]
+
+
+def test_a_table_may_be_declared_in_the_line_below_it(check, own: Path) -> None:
+    page = own / "docs" / "page.md"
+    page.write_text("| x | 1.5 |\n|---|---|\n| y | 2.5 |\n<!-- not measured: settings -->\n", encoding="utf-8")
+    assert said(check) == []
+    page.write_text("It has 1.5.\n\n| y | 2.5 |\n<!-- not measured: settings -->\n", encoding="utf-8")
+    assert [text[:19] for text in said(check)] == ["docs/page.md:1: 1.5"]
+
+
+def test_a_comment_may_not_break_its_paragraph(check, own: Path) -> None:
+    page = own / "docs" / "page.md"
+    page.write_text("It has 1.5\n<!-- not measured: x --> and more.\n", encoding="utf-8")
+    assert said(check) == ["docs/page.md:2: a comment at the start of a line breaks its paragraph: move it up"]
+    page.write_text("It has 1.5\n<!-- not measured: x -->\n\n- and more.\n", encoding="utf-8")
+    assert said(check) == []
+
+
+def test_a_whole_page_may_be_declared_but_not_readme_or_results(check, own: Path) -> None:
+    text = "# Page\n\n<!-- not measured on this page: values of the paper -->\n\nIt has 71.2.\n"
+    (own / "docs" / "page.md").write_text(text, encoding="utf-8")
+    assert said(check) == []
+    (own / "docs" / "results" / "page.md").write_text(text, encoding="utf-8")
+    assert len(said(check)) == 2  # the number, and the declaration
+    assert all(problem.startswith("docs/results/page.md") for problem in said(check))
+
+
+def test_an_unknown_row_is_named_with_its_line(check, own: Path) -> None:
+    (own / "docs" / "page.md").write_text("x\n50.0<!-- t; c; low; OOD; low -->\n", encoding="utf-8")
+    assert said(check) == ["docs/page.md:2: there is no row 'c'; rows are 'a', 'b', 'paper, X'"]
+
+
+def test_cells_that_were_not_run_say_so(check, own: Path) -> None:
+    page = own / "docs" / "page.md"
+    page.write_text("| 55.5 | 12.3<!-- t; a and b; low; OOD; mean --> |\n", encoding="utf-8")
+    assert "printed 12.3, the record has not run yet" in said(check)[0]
+    assert check.main(write=True) == 0
+    assert page.read_text(encoding="utf-8").startswith("| 55.5 | not run yet<")
+    assert check.main(write=True) == 0
+
+
+def test_a_page_that_its_table_does_not_make_fails(check, own: Path) -> None:
+    page = own / "docs" / "results" / "t.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("55.5 ± 7.8", "55.6 ± 7.8", 1), encoding="utf-8")
+    (problem,) = said(check)
+    assert problem.startswith("docs/results/t.md:11: the page says '| a | 55.6")
+
+
+def test_numbers_in_notes_are_values(check, own: Path) -> None:
+    table = own / "reproduce" / "t.yaml"
+    table.write_text(TABLE + "notes: The mean is {{ t; a; low; OOD; mean }} and not 61.2.\n", encoding="utf-8")
+    assert check.main(write=True) == 1
+    assert said(check) == ["reproduce/t.yaml:10: 61.2 has no source: add {{ VALUE }} or <!-- not measured: REASON -->"]
+    assert "The mean is 55.5 and not 61.2." in (own / "docs" / "results" / "t.md").read_text(encoding="utf-8")
