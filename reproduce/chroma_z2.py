@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="*", help="run folders of Chroma-VAE on ColorMNIST")
     parser.add_argument("--out", type=Path, default=Path("runs", "chroma_z2"), help="folder for runs that are trained")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of runs to train")
     parser.add_argument("--table", action="store_true", help="make the page from the record")
     options = parser.parse_args()
     if not options.table:
@@ -104,7 +105,7 @@ def main() -> None:
 def trained(rho: float, seed: int, options: argparse.Namespace) -> RunFolder:
     """Train a run, or take the finished one."""
     return sitar.train(
-        PRESET, overrides=[f"data.rho={rho}"], seed=seed, out=options.out / f"rho{rho}-seed{seed}",
+        PRESET, overrides=[f"data.rho={rho}", *options.set], seed=seed, out=options.out / f"rho{rho}-seed{seed}",
         device=options.device, resume=True, progress=False,
     )  # fmt: skip
 

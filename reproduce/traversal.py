@@ -132,7 +132,7 @@ def train(preset: str, settings: list[str], seed: int, folder: Path, device: str
 def measured(options: argparse.Namespace) -> str:
     """Measure all runs, and return the record."""
     referees = {name: sitar.load(options.out / f"referee-{name}", device=options.device) for name in REFEREES}
-    judges = {name: referee.folder.result()["splits"]["test"] for name, referee in referees.items()}
+    judges: dict[str, Any] = {name: referee.folder.result()["splits"]["test"] for name, referee in referees.items()}
     keys = ("n", "average", "worst_group")
     runs = []
     for row, preset in ROWS.items():

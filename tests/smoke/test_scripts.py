@@ -186,13 +186,15 @@ def test_probes_of_chroma_vae_find_a_colour_that_was_scaled_down() -> None:
     assert chroma.score(chroma.probe(), samples, samples, slice(0, None), 1) < 0.6
 
 
-def test_what_chroma_vae_keeps_in_z2(here, tmp_path: Path) -> None:
+def test_what_chroma_vae_keeps_in_z2(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is trained by the script, or given to it."""
     chroma = script("reproduce/chroma_z2.py")
-    run = sitar.train(
-        chroma.PRESET, overrides=[*TINY, "method.neighbours=5"], seed=3, out=tmp_path / "run", device="cpu",
-        progress=False,
-    )  # fmt: skip
-    record, page = here(chroma, str(run.path), "--device", "cpu")
+    monkeypatch.setattr(chroma, "RHOS", (0.9,))
+    monkeypatch.setattr(chroma, "SEEDS", (3,))
+    options = ["--out", str(tmp_path), "--device", "cpu"]
+    record, page = here(chroma, *options, *settings(*TINY, "method.neighbours=5"))
+    run = tmp_path / "rho0.9-seed3"
+    assert here(chroma, str(run), "--device", "cpu") == (record, page)
     (row,) = record["runs"]
     assert (row["rho"], row["seed"]) == (0.9, 3)
     model = sitar.load(run, device="cpu")
