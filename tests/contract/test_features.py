@@ -24,7 +24,7 @@ MODEL = {"latent_dim": 4, "hidden": 8}
 ENCODER = {**MODEL, "encoder": "test_resnet", "encoder_weights": "random"}
 FROZEN = {**ENCODER, "freeze_encoder": True}
 SHORT = {"epochs": 2, "batch_size": 25}
-NAMES = [name for name in METHODS.names() if name != "diffusion"]
+NAMES = METHODS.names()
 OPTIONS = {"chroma_vae": {"neighbours": 5}}
 pytestmark = pytest.mark.usefixtures("_toys", "cache")
 
@@ -43,7 +43,7 @@ def test_methods_train_on_features(name: str, tmp_path: Path) -> None:
     assert any(key.endswith("backbone.scale") for key in weights(folder))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "diffusion"])
 def test_methods_train_behind_an_encoder(name: str, tmp_path: Path) -> None:
     config = toy(name, model=ENCODER, train={**SHORT, "augment": "crop_flip"}, **options(name))
     folder = run(config, tmp_path / "run")
@@ -111,6 +111,13 @@ class TestFrozen:
         np.testing.assert_allclose(model.logits(x), predictions(folder)["val/logits"], atol=1e-5)
         assert model.evaluate()["val"]["average"] == folder.result()["splits"]["val"]["average"]
 
+    @pytest.mark.parametrize("name", NAMES)
+    def test_methods_train_on_its_features(self, name: str, tmp_path: Path) -> None:
+        folder = run(toy(name, model=FROZEN, train={**SHORT, "epochs": 1}, **options(name)), tmp_path / "run")
+        model = sitar.load(folder, device="cpu")
+        logits = model.logits(model.data.evaluation["val"].x)
+        np.testing.assert_allclose(logits, predictions(folder)["val/logits"], rtol=1e-4, atol=1e-4)
+
     def test_a_resumed_run_keeps_its_encoder(self, tmp_path: Path) -> None:
         file = tmp_path / "weights.pth"
         config = toy("erm", model={**FROZEN, "encoder_weights": str(file)}, train={"epochs": 3})
@@ -153,10 +160,9 @@ def test_settings_that_exclude_each_other(settings: dict, message: str, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("settings", [{"data": FEATURES, "model": MODEL}, {"model": ENCODER}, {"model": FROZEN}])
-def test_the_diffusion_classifier_needs_images(settings: dict, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="models images themselves"):
-        run(toy("diffusion", **settings), tmp_path / "run")
+def test_the_diffusion_classifier_trains_no_encoder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"easy to model, and empty.*freeze_encoder=true"):
+        run(toy("diffusion", model=ENCODER), tmp_path / "run")
 
 
 def test_an_encoder_to_freeze_must_be_named() -> None:
@@ -191,21 +197,26 @@ def table(folder: Path) -> list[str]:
     return [f"data.file={folder / 'data.csv'}", "data.feature_columns=f*"]
 
 
-@pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
 @pytest.mark.parametrize(
-    "steps", [pytest.param([], id="all steps", marks=pytest.mark.ci), pytest.param(["train.least_steps=0"], id="few")]
+    ("method", "steps"),
+    [
+        *((method, ["train.least_steps=0"]) for method in ("erm", "control", "sitar_best")),
+        ("diffusion", ["train.least_steps=400", "train.evaluate=[]", "train.selection=last", "method.mlp_width=64"]),
+        *(pytest.param(name, [], marks=pytest.mark.ci) for name in ("erm", "control", "sitar_best")),
+    ],
 )
-def test_presets_learn_from_embeddings(steps: list[str], method: str, tmp_path: Path) -> None:
+def test_presets_learn_from_embeddings(method: str, steps: list[str], tmp_path: Path) -> None:
     """Also with far fewer steps than the presets ask for on small data: these samples are easy."""
     overrides = [*npz(tmp_path), *steps]
     folder = sitar.train(f"npz/{method}", overrides=overrides, out=tmp_path / "run", device="cpu", progress=False)
     model = sitar.load(folder, device="cpu")
     assert model.classes == ("healthy", "ill")
-    assert model.method.vae.mean.out_features == 5 if method != "erm" else True  # type: ignore[union-attr]
+    if method in ("control", "sitar_best"):
+        assert model.method.vae.mean.out_features == 5  # type: ignore[union-attr]
     assert folder.result()["splits"]["train"]["average"] > 0.8
 
 
-@pytest.mark.parametrize("method", ["erm", "control", "sitar_best"])
+@pytest.mark.parametrize("method", ["erm", "control", "sitar_best", "diffusion"])
 def test_a_table_trains_as_a_numpy_file_does(method: str, tmp_path: Path) -> None:
     """The presets of both are the same but for the data, and so are the samples: what one learns, the other does."""
     configs = [

@@ -27,7 +27,7 @@ from sitar.training.run import train_config
 TINY_MODEL = {"latent_dim": 4, "channels": [4], "hidden": 8}
 TINY_DATA = {"name": "color_mnist", "image_size": 14, "train_size": 300, "eval_size": 400}
 TINY_METHOD = {
-    "diffusion": {"unet_channels": [4], "layers_per_block": 1, "scoring_pairs": 2}
+    "diffusion": {"unet_channels": [4], "layers_per_block": 1, "scoring_pairs": 2, "mlp_width": 8}
 }  # whose defaults are large
 TINY_TRAIN = {"epochs": 3, "batch_size": 64, "checkpoint_seconds": 0}
 TOY_DATA = {"name": "toy_blobs"}

@@ -53,8 +53,9 @@ def class_errors(
 ) -> Float[Tensor, "batch classes"]:
     """Return the squared error of the predicted noise for each class, **summed** over pixels, averaged over pairs.
 
-    Every class and every image has the same pairs (t, noise), so what they share cancels when classes are compared.
-    Each call of the denoiser holds all classes of all images, `batch * num_classes` samples.
+    Features are summed like pixels. Every class and every input has the same pairs (t, noise), so what they share
+    cancels when classes are compared. Each call of the denoiser holds all classes of all inputs, `batch * num_classes`
+    samples.
     """
     copies = x.repeat_interleave(num_classes, 0)
     y = torch.arange(num_classes, device=x.device).repeat(len(x))

@@ -1,7 +1,9 @@
 """A diffusion classifier predicts the class under which a class-conditional diffusion model predicts the noise best.
 
-Departures: one conditional model instead of one per class; a U-Net instead of the shared encoder, so that the settings
-under `model` do not apply; no averaged weights; probabilities that are not calibrated (docs/methods/diffusion.md).
+It models images, or features: a user's own, or those of a frozen encoder.
+
+Departures: one conditional model instead of one per class; a U-Net or, on features, an MLP instead of the shared
+networks; no averaged weights; probabilities that are not calibrated (docs/methods/diffusion.md).
 """
 
 from __future__ import annotations
@@ -12,18 +14,20 @@ from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.errors import ConfigError
 from sitar.functional.denoising import antithetic_noise, class_errors, even_timesteps, noised, random_timesteps
 from sitar.methods.base import GradientPhase, Method, Objective, Phase
+from sitar.models import Standardise
+from sitar.models.feature_denoiser import FeatureDenoiser
 from sitar.models.unet import ConditionalUNet, cosine_alphas_cumprod
 from sitar.registry import METHODS
 
-SCORING_PIXELS = 2**20  # in one call of the U-Net while scoring, over images and classes: bounds the memory
-SCORING_PIXELS_CPU = 2**15  # smaller calls are faster on a CPU: their data stays in its cache
+SCORING_PIXELS = 2**20  # or features, in one call while scoring, over samples and classes: bounds the memory
+SCORING_PIXELS_CPU = 2**15  # smaller calls of the U-Net are faster on a CPU: their data stays in its cache
 
 
 class DiffusionConfig(NamedConfig):
@@ -32,6 +36,8 @@ class DiffusionConfig(NamedConfig):
         default=(32, 64, 64), min_length=1, description="widths of the U-Net; each after the first halves the image"
     )
     layers_per_block: int = Field(default=2, gt=0, description="residual layers at each width of the U-Net")
+    mlp_width: int = Field(default=256, gt=0, description="hidden units of the MLP that replaces the U-Net on features")
+    mlp_layers: int = Field(default=3, gt=0, description="residual layers of this MLP")
     diffusion_steps: int = Field(default=1000, gt=0, description="steps of the forward process")
     scoring_pairs: int = Field(default=32, gt=0, description="pairs (t, noise) over which a class's error is averaged")
     prior: Literal["uniform", "empirical"] = Field(
@@ -59,15 +65,24 @@ class Diffusion(Method):
 
     def __init__(self, config: DiffusionConfig, model: ModelConfig, task: Task) -> None:
         super().__init__()
-        if model.encoder is not None or len(task.shape) != 3:
+        if model.encoder is not None and task.features is None:
             raise ConfigError(
-                "The diffusion classifier models images themselves: it works neither on features nor behind an "
-                "encoder. Use another method, or images without model.encoder."
+                "The diffusion classifier models its inputs, and an encoder that is trained with it would make them "
+                "easy to model, and empty. Use model.freeze_encoder=true, or images without model.encoder."
             )
         self.config = config
         self.num_classes = task.num_classes
-        self.denoiser = ConditionalUNet(task.shape, task.num_classes, config.unet_channels, config.layers_per_block)
-        self.register_buffer("alphas_cumprod", cosine_alphas_cumprod(config.diffusion_steps))
+        alphas_cumprod = cosine_alphas_cumprod(config.diffusion_steps)
+        self.backbone: nn.Module
+        self.denoiser: nn.Module
+        if task.features is None:
+            self.backbone = Centred()
+            self.denoiser = ConditionalUNet(task.shape, task.num_classes, config.unet_channels, config.layers_per_block)
+        else:
+            self.backbone = Standardise(*task.features)
+            sizes = config.mlp_width, config.mlp_layers
+            self.denoiser = FeatureDenoiser(task.shape[0], task.num_classes, alphas_cumprod, *sizes)
+        self.register_buffer("alphas_cumprod", alphas_cumprod)
         self.register_buffer("scoring_t", even_timesteps(config.diffusion_steps, config.scoring_pairs))
         self.register_buffer("scoring_noise", antithetic_noise(config.scoring_pairs, task.shape))
         self.register_buffer("log_prior", log_prior(config.prior, task))
@@ -77,23 +92,26 @@ class Diffusion(Method):
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the error of the predicted noise at a random step, as the mean over batch and pixels."""
-        x = centred(batch.x)
+        x = self.backbone(batch.x)
         t, noise = random_timesteps(x, self.config.diffusion_steps), torch.randn_like(x)
         predicted = self.denoiser(noised(x, noise, self.alphas_cumprod[t]), t, batch.y)
         return {"loss": (predicted.float() - noise).square().mean()}
 
     def logits(self, x: Tensor) -> Tensor:
         """Return log p(y) minus each class's error. The error is no likelihood, so the softmax is not calibrated."""
-        pixels = SCORING_PIXELS_CPU if x.device.type == "cpu" else SCORING_PIXELS
-        images = max(1, pixels // (self.num_classes * x.shape[-2] * x.shape[-1]))
+        small = x.device.type == "cpu" and x.ndim == 4
+        size = math.prod(x.shape[2:] or x.shape[1:])  # pixels of an image, or features
+        samples = max(1, (SCORING_PIXELS_CPU if small else SCORING_PIXELS) // (self.num_classes * size))
         pairs = (self.scoring_t, self.scoring_noise, self.alphas_cumprod)
-        chunks = centred(x).split(images)
+        chunks = self.backbone(x).split(samples)
         return torch.cat([self.log_prior - class_errors(self.denoiser, c, self.num_classes, *pairs) for c in chunks])
 
 
-def centred(x: Tensor) -> Tensor:
-    """Map images from [0, 1] to [-1, 1]."""
-    return 2 * x - 1
+class Centred(nn.Module):
+    """Images are mapped from [0, 1] to [-1, 1]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x - 1
 
 
 def log_prior(prior: str, task: Task) -> Tensor:
