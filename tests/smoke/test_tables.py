@@ -19,7 +19,7 @@ from helpers.scripts import ROOT
 REPRODUCE = ROOT / "reproduce"
 TABLES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(REPRODUCE.glob("*.yaml"))}
 WITHOUT_IMAGES = sorted(name for name, table in TABLES.items() if table.get("no_images"))
-TINY = ["train.epochs=1", "train.batch_size=32", "model.latent_dim=4", "model.hidden=8", "data.image_size=16"]
+TINY = ["train.epochs=1", "train.batch_size=64", "model.latent_dim=4", "model.hidden=8", "data.image_size=16"]
 PIXELS = [*TINY, "model.channels=[4]"]
 ENCODER = [*TINY, "train.precision=float32", "model.encoder=test_resnet", "model.encoder_weights=random"]
 MADE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
@@ -70,7 +70,7 @@ def test_a_table_has_every_method_of_the_paper_and_our_controls(name: str) -> No
 def test_one_command_fills_a_table(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows and columns with one seed, on made-up files in a real layout. Only the sizes are tiny."""
     maker, tiny = MADE[name]
-    monkeypatch.setattr(made_data, "N", 400)  # k-NN needs more training samples than neighbours
+    monkeypatch.setattr(made_data, "N", 320)  # k-NN needs more training samples than neighbours
     images, reproduce = tmp_path / "images", tmp_path / "reproduce"
     images.mkdir()
     maker(images)
