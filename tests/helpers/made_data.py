@@ -104,14 +104,14 @@ def waterbirds_parquet(root: Path) -> ImageConfig:
     return WaterbirdsConfig(root=str(root), image_size=SIZE)
 
 
-# CelebA: Blond_Hair i % 2, Male i // 2 % 2, Bald never, Smiling i // 4 % 2
+# CelebA: Blond_Hair i % 2, Male i // 2 % 2, Bald never, Smiling i // 4 % 2, Attractive i // 8 % 2
 
 
 def faces(i: int) -> list[int]:
-    return [2 * (i % 2) - 1, 2 * (i // 2 % 2) - 1, -1, 2 * (i // 4 % 2) - 1]
+    return [2 * (i % 2) - 1, 2 * (i // 2 % 2) - 1, -1, 2 * (i // 4 % 2) - 1, 2 * (i // 8 % 2) - 1]
 
 
-ATTRIBUTES = ["Blond_Hair", "Male", "Bald", "Smiling"]
+ATTRIBUTES = ["Blond_Hair", "Male", "Bald", "Smiling", "Attractive"]
 
 
 def lists(ending: str) -> dict[str, str]:
