@@ -15,6 +15,7 @@ from values import fill
 
 from sitar.reporting.tables.table import UPPER_BOUND, UPPER_BOUND_NOTE
 
+EARLIER = "‡"  # marks a row whose preset has changed since
 ABBREVIATIONS = {
     "ID": "[ID](../glossary.md#id-and-ood) means in distribution.",
     "OOD": "[OOD](../glossary.md#id-and-ood) means out of distribution.",
@@ -37,6 +38,7 @@ def render(name: str) -> str:
             for split in table["splits"].values()
         ]
         label = f"{row} {UPPER_BOUND}" if any(run.get("needs_groups") for run in runs) else row
+        label = f"{label} {EARLIER}" if _outdated(row, table, record) else label
         lines.append(f"| {label} | {' | '.join(_cell(values, wanted, empty) for values in samples)} |")
         lowest.append(f"| {label} | {' | '.join(f'{min(v):.1f}' if v else empty for v in samples)} |")
     for row, values in table["paper"].items():
@@ -101,10 +103,11 @@ def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[st
         links = ", ".join(f"[{other}]({other}.md)" for other in others)
         borrowed = _quoted([row for row, what in table["rows"].items() if "from" in what])
         notes.append(f"These rows come from the record of {links}: {borrowed}.")
+    outdated = {row: keys for row in table["rows"] if (keys := _outdated(row, table, record))}
     notes += [
-        f'The row "{row}" was made with other settings than its preset has now ({", ".join(keys)}).'
-        for row, runs in rows.items()
-        if (keys := sorted({key for run in runs for key in changed(run, _settings(row, table, record))}))
+        f"{EARLIER} These rows were made when {_listed(list(keys))} had another value: "
+        f"{_quoted([row for row in outdated if outdated[row] == keys])}."
+        for keys in dict.fromkeys(outdated.values())
     ]
     return [
         f"`{command}` makes this page from `{record_path(name).relative_to(record_path(name).parents[2])}`.",
@@ -112,9 +115,11 @@ def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[st
     ]
 
 
-def _settings(row: str, table: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+def _outdated(row: str, table: dict[str, Any], record: dict[str, Any]) -> tuple[str, ...]:
+    """Name the settings that the preset of a row has otherwise than the runs of the row had."""
     source = table["rows"][row].get("from")
-    return (record_so_far(source[0]) if source else record).get("settings", {})
+    settings = (record_so_far(source[0]) if source else record).get("settings", {})
+    return tuple(sorted({key for run in runs_of(row, table, record) for key in changed(run, settings)}))
 
 
 def _cell(values: list[float], wanted: int, empty: str) -> str:
@@ -123,6 +128,10 @@ def _cell(values: list[float], wanted: int, empty: str) -> str:
     text = f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
     few = f" ({len(values)} seed{'s' if len(values) > 1 else ''})" if len(values) < wanted else ""
     return text + few
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _quoted(rows: list[str]) -> str:

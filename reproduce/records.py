@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dispersion import suspect_axes
 
 from sitar.run_folder import PLACES, flat
 
@@ -90,13 +91,18 @@ def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def runs_of(row: str, table: dict[str, Any], record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Find the runs of a row, in the record of this table or in the record that the row names."""
+    """Find the runs of a row, in the record of this table or in the record that the row names.
+
+    A cell that has runs with the settings of today shows these alone. Otherwise it shows those with earlier settings.
+    """
     what = table["rows"][row]
-    if "from" not in what:
-        return [run for run in record["runs"] if run["row"] == row]
-    other, name = what["from"]
+    if "from" in what:
+        other, row = what["from"]
+        record = record_so_far(other)
     seeds = what.get("seeds", table["seeds"])
-    return [run for run in record_so_far(other)["runs"] if run["row"] == name and run["seed"] in seeds]
+    runs = [run for run in record["runs"] if run["row"] == row and run["seed"] in seeds]
+    todays = {run["column"] for run in runs if not changed(run, record.get("settings", {}))}
+    return [run for run in runs if run["column"] not in todays or not changed(run, record.get("settings", {}))]
 
 
 def value_of(run: dict[str, Any], what: str) -> float:
@@ -113,11 +119,6 @@ def value_of(run: dict[str, Any], what: str) -> float:
     if selection is not None:
         found = run.get("selections", {}).get(selection, {}).get(split, found)
     return 100 * found[metric or "average"]
-
-
-def suspect_axes(scores: list[float]) -> float:
-    """Return the participation ratio of v^2: 1 if one axis has all of it, the number of axes if all have the same."""
-    return sum(v**2 for v in scores) ** 2 / sum(v**4 for v in scores)
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
