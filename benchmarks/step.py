@@ -1,8 +1,8 @@
 """Time one training step of SITAR and list its kernels: `python benchmarks/step.py [--batch 512 64]`, on a GPU.
 
 A step is what training captures as one CUDA graph: forward, backward and Adam, on the network and images of ColorMNIST.
-The first table has its milliseconds under each choice of precision, memory format and kernel search. The second lists the
-kernels of the plain step, longest first.
+The first table has its milliseconds under each choice of precision, memory format and kernel search. The second lists
+the kernels of the plain step, longest first.
 """
 
 from __future__ import annotations

@@ -98,6 +98,13 @@ def test_v_is_that_of_the_last_epoch(runs: Callable[..., RunFolder]) -> None:
     assert examine_theory(folder, "cpu", noise="isotropic")["noise_scale"] == [1.0] * TINY_MODEL["latent_dim"]
 
 
+def test_the_noise_is_measured_without_chance_where_training_did_so(runs: Callable[..., RunFolder]) -> None:
+    folder = runs(noise="axis", score_floor=True)
+    logged = folder.metrics()[-1]["shortcut_score"]
+    assert min(logged) < 0.06  # in some batches nothing is left of a weak axis
+    np.testing.assert_allclose(examine_theory(folder, "cpu")["noise_scale"], logged, atol=0.06)
+
+
 def test_the_exact_objective_is_that_of_training(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
     """Against draws of the run's own noise, with its own losses and class weights."""
     options = {"noise": "axis", "class_weight": "balanced", "lambda": 0.05}  # both parts are of one size

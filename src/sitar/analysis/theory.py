@@ -13,7 +13,6 @@ from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, permutat
 from sitar.config import run_config
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
-from sitar.functional.correlation import label_moments
 from sitar.functional.cubature import Rule, UnitNoise, draws, grid
 from sitar.functional.expansion import Expected, exact, expand, fitted_order, local_orders
 from sitar.functional.noise import NOISES, WITH_ROWS
@@ -125,12 +124,11 @@ def _noise_rows(model: TrainedModel, noise: str) -> Tensor:
     index = permutation(len(train))[: BATCHES * size]  # mixed, as training mixes: a split may be sorted by class
     mu, y = posterior_means(model, train.x[index]), train.y[index].cpu()
     assert isinstance(model.method, SITAR)
-    class_weight = model.method.class_weight
     rows = []
     for latents, labels in zip(mu.split(size), y.split(size), strict=True):
         if len(latents) == min(size, len(mu)):  # a shorter last batch would be noisier
-            weight = None if class_weight is None else class_weight.cpu()[labels]
-            rows.append(NOISES[noise].rows(label_moments(latents, labels, len(model.classes), weight)))
+            moments = model.method.moments(latents.to(model.device), labels.to(model.device))
+            rows.append(NOISES[noise].rows(moments).cpu())
     return torch.stack(rows).mean(0).double()
 
 

@@ -115,9 +115,7 @@ class SITAR(WeightedMethod):
         z = reparameterise(mu, log_var)
         error = reconstruction(self.vae.decode(z), self.vae.target(features))
         divergence = self.divergence(z, mu, log_var)
-        moments = label_moments(mu, batch.y, self.num_classes, self.sample_weight(batch.y))
-        if self.config.score_floor:
-            moments = without_chance(moments)
+        moments = self.moments(mu, batch.y)
         classification = self.classification(z, batch.y, moments)
         robust, change = classification["cross_entropy"], classification["consistency"]
         return {
@@ -127,6 +125,11 @@ class SITAR(WeightedMethod):
             **classification,
             "shortcut_score": shortcut_score(moments.correlation),
         }
+
+    def moments(self, mu: Tensor, y: Tensor) -> LabelMoments:
+        """Compute lines 9 and 10 of Algorithm 1: how the axes vary with the label."""
+        moments = label_moments(mu, y, self.num_classes, self.sample_weight(y))
+        return without_chance(moments) if self.config.score_floor else moments
 
     def classification(self, z: Tensor, y: Tensor, moments: LabelMoments) -> dict[str, Tensor]:
         """Compute lines 11 and 12 of Algorithm 1."""
