@@ -73,6 +73,15 @@ class SplitResult(TypedDict):
     intervals: NotRequired[dict[str, list[float] | None]]
 
 
+class TaskResult(TypedDict):
+    """This is what a model must know of its training data to be built again without it."""
+
+    shape: list[int]
+    class_counts: list[int]
+    group_counts: NotRequired[list[int]]
+    environments: NotRequired[int]
+
+
 class Result(TypedDict):
     """This is result.json. Runs of early releases lack what is not required."""
 
@@ -89,6 +98,7 @@ class Result(TypedDict):
     seconds: float
     classes: NotRequired[list[str]]
     attributes: NotRequired[dict[str, list[str]]]
+    task: NotRequired[TaskResult]
     splits: dict[str, SplitResult]
 
 

@@ -69,7 +69,7 @@ def in_turn(y: Tensor) -> Tensor:
 
 def holds_images(model: TrainedModel) -> bool:
     """Return whether the data holds images, not features."""
-    return len(model.data.task.shape) == 3
+    return len(model.task.shape) == 3
 
 
 def refuse_features(model: TrainedModel) -> None:

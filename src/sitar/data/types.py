@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -122,6 +122,10 @@ class Task:
     class_counts: tuple[int, ...]
     features: tuple[Tensor, Tensor] | None = None  # mean and deviation of each over the training split; None: images
 
+    def describe(self) -> dict[str, Any]:
+        """Return what a method must know to be built again, as plain values. Moments of features are in its weights."""
+        return {"shape": list(self.shape), "class_counts": list(self.class_counts)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTask(Task):
@@ -129,6 +133,26 @@ class GroupTask(Task):
 
     group: Tensor
     environment: Tensor
+
+    def describe(self) -> dict[str, Any]:
+        counts = {"group_counts": self.group.bincount().tolist(), "environments": int(self.environment.max()) + 1}
+        return super().describe() | counts
+
+
+def described_task(description: Mapping[str, Any]) -> Task:
+    """Return a task from its description, to build a method whose weights are loaded next.
+
+    The order of samples is not known, so groups and environments are of the right number and size only. Mean 0 and
+    deviation 1 stand in for the moments of features.
+    """
+    shape, counts = tuple(description["shape"]), tuple(description["class_counts"])
+    features = (torch.zeros(shape), torch.ones(shape)) if len(shape) == 1 else None
+    task = Task(shape, len(counts), sum(counts), counts, features)
+    if "group_counts" not in description:
+        return task
+    sizes = torch.tensor(description["group_counts"])
+    group = torch.arange(len(sizes)).repeat_interleave(sizes)
+    return GroupTask(**vars(task), group=group, environment=torch.arange(len(group)) % description["environments"])
 
 
 @dataclass(frozen=True)

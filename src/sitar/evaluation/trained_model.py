@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import torch
 from torch import Tensor
 
 from sitar.config import RunConfig, run_config
-from sitar.data import Data, load_data
+from sitar.data import Data, Task, load_data
+from sitar.data.types import described_task
 from sitar.devices import resolve_device
 from sitar.errors import DataError
 from sitar.evaluation.evaluate import evaluate_method
@@ -20,7 +23,7 @@ from sitar.evaluation.metrics import softmax
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import build_method, data_for
 from sitar.models.weights import load_weights
-from sitar.run_folder import RunFolder
+from sitar.run_folder import PLACES, RunFolder, flat
 
 
 def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> TrainedModel:
@@ -29,7 +32,7 @@ def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> Train
 
 
 class TrainedModel:
-    """A trained model predicts from inputs as the training data stores them.
+    """A trained model predicts from inputs as the training data stores them. It does not need that data.
 
     Images are uint8 (n, channel, height, width), or floats in [0, 1]. Features are (n, feature).
     """
@@ -38,12 +41,15 @@ class TrainedModel:
         self, folder: RunFolder, device: str = "auto", *, config: RunConfig | None = None, data: Data | None = None
     ) -> None:
         """Load the model of a finished run. `config` and `data` are the run's, if the caller has them already."""
-        folder.result()  # raises if the run is not finished
+        self.result = folder.result()  # raises if the run is not finished
         self.folder = folder
         self.config: RunConfig = _without_weights(run_config(folder.read_config()) if config is None else config)
         self.device = resolve_device(device)
-        self.data = data_for(self.config, load_data(self.config.data) if data is None else data)
-        task, self.encoder = self.data.task, None
+        if data is not None:
+            self.data = data_for(self.config, data)
+        known = self.result.get("task")  # runs of early releases need their data
+        self.task: Task = self.data.task if known is None else described_task(known)
+        task, self.encoder = self.task, None
         if self.config.model.freeze_encoder:
             self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder)
             task = self.encoder.task(task)
@@ -51,14 +57,28 @@ class TrainedModel:
         load_weights(folder.model(), self.method, folder.model_file)
         self.method.to(self.device).eval()
 
+    @cached_property
+    def data(self) -> Data:
+        """Load the data that the run was trained on. Predictions for other inputs do not need it."""
+        try:
+            return data_for(self.config, load_data(self.config.data))
+        except DataError as error:
+            places = [name for name in PLACES if name in flat(self.config.to_dict()) and name.startswith("data.")]
+            command = (self.folder.environment() or {}).get("command")
+            if not places or command is None:
+                raise
+            again = f"{command} --resume --out {shlex.quote(str(self.folder.path))} --set {places[0]}=NEW"
+            raise DataError(f"{error} If the data of this run has moved, say once where it is: `{again}`.") from error
+
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.data.classes
+        """Return the names of the classes."""
+        return tuple(self.result["classes"]) if "classes" in self.result else self.data.classes
 
     def logits(self, x: Tensor | np.ndarray) -> np.ndarray:
         """Return class scores (n, class) in float32."""
         x = torch.as_tensor(x)
-        expected = self.data.task.shape
+        expected = self.task.shape
         if tuple(x.shape[1:]) != expected:
             raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
         in_range = x.dtype == torch.uint8 or (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all()))

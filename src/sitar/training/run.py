@@ -86,6 +86,7 @@ def train_keeping_data(
     if resuming:
         _check_same(config, folder)
         if folder.is_done:
+            _move(config, folder, progress)
             return None
     else:
         folder.refuse_used()  # before anything is loaded
@@ -115,7 +116,7 @@ def train_keeping_data(
             loop.run(state)
             folder.write_model(to_bytes(method.state_dict()))
             splits, predictions = evaluate_method(method, data, place, shown.evaluating)
-            _finish(folder, config, loop, data, splits, predictions)
+            _finish(folder, config, loop, loaded, splits, predictions)
     return loaded
 
 
@@ -159,6 +160,7 @@ def _finish(
             "seconds": round(loop.elapsed(), 3),
             "classes": list(data.classes),
             "attributes": {name: list(values) for name, values in data.attributes.items()},
+            "task": data.task.describe(),
             "splits": splits,
         },
         predictions,
@@ -173,6 +175,14 @@ def _check_same(config: RunConfig, folder: RunFolder) -> None:
             f"{str(folder.path)!r} holds a run with other settings, so it cannot be resumed with these. Choose another "
             "folder with --out. Nothing was changed. " + "; ".join(different) + "."
         )
+
+
+def _move(config: RunConfig, folder: RunFolder, progress: bool) -> None:
+    """Write down where the data of a finished run lies now, once it is known to be the same data."""
+    if run_config(folder.read_config()) != config:
+        _first_environment(folder, load_data(config.data, progress))
+        with folder.lock():
+            folder.write_config(config.to_dict())
 
 
 def _first_environment(folder: RunFolder, data: Data) -> dict[str, Any] | None:
