@@ -39,10 +39,11 @@ class Features(ArrayDataset):
     def read(cls, path: Path, config: FeaturesConfig) -> tuple[NDArray[Any], SampleColumns]:
         table = open_table(path)
         table.check_columns(config.named)
-        return _features(table, config), sample_columns(table, config)
+        return read_features(table, config), sample_columns(table, config)
 
 
-def _features(table: TableFile, config: FeaturesConfig) -> NDArray[np.float32]:
+def read_features(table: TableFile, config: FeaturesConfig) -> NDArray[np.float32]:
+    """Read the features of every row of a table. It may have labels or none."""
     asked = config.feature_columns
     patterns = [asked] if isinstance(asked, str) else list(asked)
     chosen: dict[str, None] = {}

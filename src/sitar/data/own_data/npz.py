@@ -42,7 +42,7 @@ class Npz(ArrayDataset):
     @classmethod
     def read(cls, path: Path, config: NpzConfig) -> tuple[NDArray[Any], SampleColumns]:
         keys = (config.x_key, config.y_key, config.split_key, config.attribute_key, config.split_by_key)
-        arrays = _arrays(path, [key for key in keys if key is not None])
+        arrays = read_arrays(path, [key for key in keys if key is not None])
         x = arrays[config.x_key]
         if x.ndim not in (2, 3, 4) or 0 in x.shape[1:]:
             raise DataError(
@@ -59,7 +59,7 @@ class Npz(ArrayDataset):
         return inputs, SampleColumns(label, *rest)
 
 
-def _arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
     """Read the arrays that are asked for. Nothing is unpickled."""
     with path.open("rb") as opened:
         try:

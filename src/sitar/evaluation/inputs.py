@@ -1,0 +1,198 @@
+"""Read new inputs, without labels, the way a run's data stores them, so that its model can be asked about them.
+
+Images come as a folder of any depth, as files, or as a table with a column of paths. Arrays come as an .npz file.
+A run that was trained on a table of features reads such a table too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sitar.data.array_dataset import as_features, as_images
+from sitar.data.image_dataset import ImageConfig
+from sitar.data.own_data.feature_table import FeaturesConfig, read_features
+from sitar.data.own_data.npz import NpzConfig, read_arrays
+from sitar.data.tables import SUFFIXES, TableFile, open_table
+from sitar.errors import DataError
+from sitar.evaluation.trained_model import TrainedModel
+from sitar.images.cache import cached_images
+from sitar.images.files import Files, is_image
+from sitar.progress import Watch, unwatched
+
+logger = logging.getLogger(__name__)
+ARRAYS = ".npz"
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs hold what a model is asked about: `x` as `TrainedModel.logits` takes it, and a name for each.
+
+    A name is the same in every call: the path of an image below its folder, or the number of a row, counted from 0.
+    Images that cannot be read are no inputs. `unreadable` has their names and the reason.
+    """
+
+    names: list[str]
+    x: Tensor
+    files: list[Path] | None = None
+    """Where the image of each input lies; None: the inputs are no image files."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def read_inputs(
+    source: Source,
+    model: TrainedModel,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    path_column: str | None = None,
+    watch: Watch = unwatched,
+) -> Inputs:
+    """Read new inputs for `model`. The end of the name of `source` says what it is.
+
+    The paths in a table lie below `root`, by default the folder of the table. They stand in `path_column`, by default
+    the column of the run's own table, or `path`. Images are decoded once, into the cache.
+    """
+    paths = _paths(source)
+    if len(paths) == 1 and paths[0].is_dir():
+        inputs = _folder(paths[0], model, watch)
+    elif all(is_image(path.name) for path in paths):
+        inputs = _images([path.as_posix() for path in paths], Path(), model, watch)
+    elif len(paths) > 1:
+        kinds = Counter("a folder" if path.is_dir() else path.suffix.lower() or "no ending" for path in paths)
+        raise DataError(
+            f"Several paths are read as image files, and these are of other kinds too: {_listed(kinds)}. Give image "
+            "files only, or one folder, one table or one .npz file."
+        )
+    elif paths[0].suffix.lower() == ARRAYS:
+        inputs = _npz(paths[0], model)
+    elif paths[0].suffix.lower() in SUFFIXES:
+        inputs = _table(paths[0], model, root, path_column, watch)
+    else:
+        raise DataError(
+            f"{str(paths[0])!r} is no kind of inputs that is read: give a folder of images, image files, a table "
+            f"({' or '.join(SUFFIXES)}) with a column of paths, or an {ARRAYS} file."
+        )
+    expected = model.data.task.shape
+    if tuple(inputs.x.shape[1:]) != expected:
+        raise DataError(
+            f"The inputs in {str(paths[0])!r} have the shape {_shape(inputs.x.shape[1:])}, and this model was trained "
+            f"on {_shape(expected)}{', which are channels, height and width' if len(expected) == 3 else ''}."
+        )
+    return inputs
+
+
+def _paths(source: Source) -> list[Path]:
+    """Return the paths that are given. Refuse those that do not exist, and none at all."""
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    paths = [Path(path).expanduser() for path in given]
+    if not paths:
+        raise DataError("No inputs are given: name a folder of images, image files, a table or an .npz file.")
+    if absent := [path for path in paths if not path.exists()]:
+        raise DataError(f"There is no {str(absent[0])!r}{_others(absent)}, so there are no inputs to read.")
+    return paths
+
+
+def _folder(folder: Path, model: TrainedModel, watch: Watch) -> Inputs:
+    everything = Files([folder]).all_names()
+    images = [name for name in everything if is_image(name)]
+    kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in everything if not is_image(name))
+    if not images:
+        there = f" It has other files: {_listed(kinds)}." if kinds else ""
+        raise DataError(f"{str(folder)!r} has no images in it, nor in the folders below it.{there}")
+    if kinds:
+        logger.warning("%d files are left out, as they are no images by name: %s.", kinds.total(), _listed(kinds))
+    return _images(images, folder, model, watch)
+
+
+def _table(
+    path: Path, model: TrainedModel, root: str | os.PathLike[str] | None, path_column: str | None, watch: Watch
+) -> Inputs:
+    table, config = open_table(path), model.config.data
+    if isinstance(config, FeaturesConfig):
+        return _rows(read_features(table, config))
+    column = path_column or getattr(config, "path_column", "path")
+    below = path.parent if root is None else Path(root).expanduser()
+    if not below.is_dir():
+        raise DataError(f"{str(below)!r} is no folder, and the paths of the table {str(path)!r} lie below it.")
+    return _images(_column_of_paths(table, column), below, model, watch)
+
+
+def _column_of_paths(table: TableFile, column: str) -> list[str]:
+    table.check_columns([column])
+    words = table.words(column)
+    if empty := [row for row, word in enumerate(words) if not word.strip()]:
+        raise DataError(f"{table.title} has {len(empty):,} rows without a {column}, the first is row {empty[0] + 1:,}.")
+    return words
+
+
+def _images(names: list[str], folder: Path, model: TrainedModel, watch: Watch) -> Inputs:
+    """Decode images as the data set of the run decodes its own. `names` are their paths below `folder`."""
+    config = model.config.data
+    if not isinstance(config, ImageConfig):
+        raise DataError(
+            f"This model was trained on arrays of the shape {_shape(model.data.task.shape)} ({config.name}), and "
+            "nothing says how an image file becomes one. Save the inputs as an array: np.savez('inputs.npz', x=...)."
+        )
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
+        raise DataError(f"{twice[0]!r}{_others(twice)} is named more than once. Name each image once.")
+    cached = cached_images(
+        "inputs", names, Files([folder]), (config.image_size, config.image_size), crop_pct=config.crop_pct,
+        channels=config.channels, on_bad="skip", watch=watch("images decoded", len(names)),
+    )  # fmt: skip
+    if not cached.good.any():
+        name, reason = next(iter(cached.bad.items()))
+        raise DataError(f"None of the {len(names):,} images can be read, such as {name}: {reason}.")
+    cached.warn()
+    good = np.flatnonzero(cached.good)
+    images = torch.from_numpy(cached.images)
+    kept = [names[place] for place in good]
+    x = images if len(good) == len(names) else images[torch.from_numpy(good)]
+    return Inputs(kept, x, [folder / name for name in kept], cached.bad)
+
+
+def _npz(path: Path, model: TrainedModel) -> Inputs:
+    config = model.config.data
+    key, channels = (config.x_key, config.channels) if isinstance(config, NpzConfig) else ("x", None)
+    x = read_arrays(path, [key])[key]
+    if x.ndim == 0 or len(x) == 0:
+        raise DataError(f"The array {key!r} of {str(path)!r} is empty.")
+    if len(model.data.task.shape) == 1:
+        if x.ndim != 2:
+            raise DataError(f"{key!r} has the shape {_shape(x.shape)}: this model reads features (n, d).")
+        return _rows(as_features(x, key))
+    if x.ndim not in (3, 4):
+        raise DataError(
+            f"{key!r} has the shape {_shape(x.shape)}: this model reads images (n, channel, height, width)."
+        )
+    if tuple(x.shape[1:]) == model.data.task.shape:
+        channels = "first"
+    return _rows(as_images(x, key, channels))
+
+
+def _rows(x: np.ndarray[Any, Any]) -> Inputs:
+    return Inputs([str(row) for row in range(len(x))], torch.from_numpy(x))
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _listed(kinds: Counter[str]) -> str:
+    return ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(5))
+
+
+def _others(names: Sequence[Any]) -> str:
+    return f" (and {len(names) - 1:,} more)" if len(names) > 1 else ""

@@ -1,0 +1,229 @@
+"""New inputs are stored as the run's data stores its own, pixel by pixel, and what cannot be read is said."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import tifffile
+import torch
+
+from helpers import made_data
+from helpers.runs import TINY_MODEL, run, settings
+from sitar.errors import DataError
+from sitar.evaluation.inputs import Inputs, read_inputs
+from sitar.evaluation.trained_model import TrainedModel, load
+
+TRAIN = {"epochs": 1, "batch_size": 16, "checkpoint_seconds": 0}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainedModel]:
+    """A tiny finished run on made data, by the name of its maker and settings of data; each is trained once."""
+    made: dict[str, TrainedModel] = {}
+
+    def of(maker: str, **data: Any) -> TrainedModel:
+        key = f"{maker} {data}"
+        if key not in made:
+            root = tmp_path_factory.mktemp("data")
+            config = made_data.MAKERS[maker](root).model_dump() | data
+            folder = run(settings("erm", data=config, model=TINY_MODEL, train=TRAIN), root / "run")
+            made[key] = load(folder.path, "cpu")
+        return made[key]
+
+    return of
+
+
+def rows(x: torch.Tensor) -> set[bytes]:
+    return {row.numpy().tobytes() for row in x}
+
+
+def root_of(model: TrainedModel) -> Path:
+    return Path(model.config.data.root)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("form", [{}, {"crop_pct": 0.8, "image_size": 14}, {"channels": 1}])
+def test_images_are_decoded_as_the_run_decoded_its_own(models: Any, form: dict[str, Any]) -> None:
+    model = models("folder", **form)
+    inputs = read_inputs(root_of(model), model)
+    own = [model.data.train.x, *(split.x for split in model.data.evaluation.values())]
+    assert inputs.x.dtype == torch.uint8
+    assert set().union(*map(rows, own)) == rows(inputs.x)
+    assert len(inputs) == len(inputs.names) == made_data.N
+    assert np.isfinite(model.logits(inputs.x)).all()
+
+
+def test_a_name_is_the_path_below_the_folder_and_each_image_has_its_file(models: Any) -> None:
+    model = models("folder")
+    inputs = read_inputs(str(root_of(model)), model)
+    assert inputs.names == sorted(inputs.names)
+    assert all("/" in name and not name.startswith("/") for name in inputs.names)
+    assert inputs.files == [root_of(model) / name for name in inputs.names]
+    assert all(file.is_file() for file in inputs.files)
+
+
+def test_files_a_table_and_the_folder_give_the_same_images(models: Any, tmp_path: Path) -> None:
+    model = models("folder")
+    folder = read_inputs(root_of(model), model)
+    order = [3, 0, 7]
+    files = read_inputs([folder.files[i] for i in order], model)  # type: ignore[index]
+    assert files.names == [folder.files[i].as_posix() for i in order]  # type: ignore[index]
+    (tmp_path / "new.csv").write_text("path\n" + "\n".join(folder.names[i] for i in order))
+    pyarrow.parquet.write_table(pyarrow.table({"image": [folder.names[i] for i in order]}), tmp_path / "new.parquet")
+    in_csv = read_inputs(tmp_path / "new.csv", model, root=root_of(model))
+    in_parquet = read_inputs(tmp_path / "new.parquet", model, root=root_of(model), path_column="image")
+    assert in_csv.names == in_parquet.names == [folder.names[i] for i in order]
+    for inputs in (files, in_csv, in_parquet):
+        assert torch.equal(inputs.x, folder.x[order])
+    one = read_inputs(folder.files[0], model)  # type: ignore[index]
+    assert torch.equal(one.x, folder.x[:1])
+
+
+def test_the_paths_of_a_table_lie_beside_it_unless_a_root_is_given(models: Any, tmp_path: Path) -> None:
+    model = models("folder")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.png").write_bytes(made_data.image(1))
+    (tmp_path / "new.csv").write_text("path\ndeep/a.png\n")
+    inputs = read_inputs(tmp_path / "new.csv", model)
+    assert inputs.names == ["deep/a.png"]
+    assert inputs.files == [tmp_path / "deep/a.png"]
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_goes_on(models: Any, tmp_path: Path) -> None:
+    model = models("folder")
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(made_data.image(i))
+    (tmp_path / "1.png").write_bytes(b"no image")
+    inputs = read_inputs(tmp_path, model)
+    assert inputs.names == ["0.png", "2.png"]
+    assert list(inputs.unreadable) == ["1.png"]
+    assert inputs.files == [tmp_path / "0.png", tmp_path / "2.png"]
+    (tmp_path / "1.png").unlink()
+    assert torch.equal(inputs.x, read_inputs(tmp_path, model).x)
+
+
+def test_nothing_is_decoded_twice(models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models("folder")
+    (tmp_path / "a.png").write_bytes(made_data.image(1))
+    first = read_inputs(tmp_path, model)
+    monkeypatch.setattr("sitar.images.cache.DecoderPool", None)
+    assert torch.equal(read_inputs(tmp_path, model).x, first.x)
+
+
+def test_arrays_of_the_runs_shape_are_read_from_an_npz_file(models: Any, tmp_path: Path) -> None:
+    model = models("color_mnist")
+    x = model.data.evaluation["ood_test"].x[:5]
+    inputs = saved(tmp_path, model, x.numpy())
+    assert inputs.names == ["0", "1", "2", "3", "4"]
+    assert inputs.files is None
+    assert torch.equal(inputs.x, x)
+    last = saved(tmp_path, model, x.permute(0, 2, 3, 1).numpy())
+    assert torch.equal(last.x, x)
+    floats = saved(tmp_path, model, (x / 255).numpy())
+    np.testing.assert_allclose(model.logits(floats.x), model.logits(x), atol=1e-5)
+
+
+def test_many_channels_come_first_as_the_run_has_them(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for i in range(20):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        stack = random.integers(0, 256, (6, 8, 8), dtype=np.uint8)
+        tifffile.imwrite(tmp_path / "ab"[i % 2] / f"{i}.tif", stack, photometric="minisblack")
+    data = {"name": "folder", "root": str(tmp_path), "image_size": 8, "channels": 6}
+    model = load(run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run").path, "cpu")
+    x = model.data.train.x[:3]
+    assert x.shape == (3, 6, 8, 8)
+    assert torch.equal(saved(tmp_path, model, x.numpy()).x, x)
+
+
+def test_an_npz_file_serves_image_runs_and_feature_runs(models: Any, tmp_path: Path) -> None:
+    images = models("folder")
+    assert torch.equal(saved(tmp_path, images, images.data.train.x[:3].numpy()).x, images.data.train.x[:3])
+    features = models("npz")
+    x = features.data.train.x[:3]
+    assert torch.equal(saved(tmp_path, features, x.double().numpy()).x, x)
+
+
+def test_a_feature_run_reads_a_table_of_features_without_labels(models: Any, tmp_path: Path) -> None:
+    model = models("features")
+    (tmp_path / "new.csv").write_text("f0,f1\n0.5,1\n2,3\n")
+    inputs = read_inputs(tmp_path / "new.csv", model)
+    assert inputs.x.tolist() == [[0.5, 1.0], [2.0, 3.0]]
+    assert inputs.names == ["0", "1"]
+
+
+def saved(folder: Path, model: TrainedModel, x: Any) -> Inputs:
+    np.savez(folder / "x.npz", x=x)
+    return read_inputs(folder / "x.npz", model)
+
+
+class TestRefused:
+    @pytest.fixture
+    def model(self, models: Any) -> TrainedModel:
+        return models("folder")
+
+    def test_a_path_that_does_not_exist(self, model: TrainedModel, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"There is no .*nowhere"):
+            read_inputs(tmp_path / "nowhere", model)
+        with pytest.raises(DataError, match="No inputs are given"):
+            read_inputs([], model)
+
+    def test_a_folder_without_images(self, model: TrainedModel, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").write_text("x")
+        with pytest.raises(DataError, match=r"has no images in it.*\.txt \(1\)"):
+            read_inputs(tmp_path, model)
+
+    def test_a_folder_in_which_no_image_can_be_read(self, model: TrainedModel, tmp_path: Path) -> None:
+        (tmp_path / "a.png").write_bytes(b"")
+        with pytest.raises(DataError, match="None of the 1 images can be read"):
+            read_inputs(tmp_path, model)
+
+    def test_several_kinds_at_once(self, model: TrainedModel, tmp_path: Path) -> None:
+        (tmp_path / "a.png").write_bytes(made_data.image(1))
+        np.savez(tmp_path / "b.npz", x=np.zeros(3))
+        with pytest.raises(DataError, match=r"of other kinds too: .*\.npz \(1\)"):
+            read_inputs([tmp_path / "a.png", tmp_path / "b.npz"], model)
+        with pytest.raises(DataError, match="a folder"):
+            read_inputs([tmp_path / "a.png", tmp_path], model)
+
+    def test_a_file_of_an_unknown_kind(self, model: TrainedModel, tmp_path: Path) -> None:
+        (tmp_path / "a.xlsx").write_bytes(b"x")
+        with pytest.raises(DataError, match="no kind of inputs that is read"):
+            read_inputs(tmp_path / "a.xlsx", model)
+
+    def test_an_image_named_twice(self, model: TrainedModel, tmp_path: Path) -> None:
+        (tmp_path / "a.png").write_bytes(made_data.image(1))
+        (tmp_path / "new.csv").write_text("path\na.png\na.png\n")
+        with pytest.raises(DataError, match="named more than once"):
+            read_inputs(tmp_path / "new.csv", model)
+
+    def test_a_table_without_paths(self, model: TrainedModel, tmp_path: Path) -> None:
+        (tmp_path / "new.csv").write_text("file,age\na.png,3\n")
+        with pytest.raises(DataError, match="has no column 'path'"):
+            read_inputs(tmp_path / "new.csv", model)
+        (tmp_path / "new.csv").write_text("path,age\n,3\n")
+        with pytest.raises(DataError, match="1 rows without a path"):
+            read_inputs(tmp_path / "new.csv", model)
+        with pytest.raises(DataError, match="is no folder"):
+            read_inputs(tmp_path / "new.csv", model, root=tmp_path / "nowhere")
+
+    def test_arrays_of_another_shape(self, model: TrainedModel, models: Any, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="the shape 3x9x9, and this model was trained on 3x16x16"):
+            saved(tmp_path, model, np.zeros((2, 3, 9, 9), np.uint8))
+        with pytest.raises(DataError, match="reads images"):
+            saved(tmp_path, model, np.zeros((2, 9)))
+        with pytest.raises(DataError, match="is empty"):
+            saved(tmp_path, model, np.zeros((0, 3, 16, 16), np.uint8))
+        with pytest.raises(DataError, match="reads features"):
+            saved(tmp_path, models("npz"), np.zeros((2, 3, 9, 9), np.uint8))
+
+    def test_images_for_a_run_on_arrays(self, models: Any, tmp_path: Path) -> None:
+        shutil.copytree(root_of(models("folder")), tmp_path / "images")
+        with pytest.raises(DataError, match=r"arrays of the shape 3x28x28 \(color_mnist\)"):
+            read_inputs(tmp_path / "images", models("color_mnist"))
