@@ -85,7 +85,7 @@ def read_inputs(
             f"{str(paths[0])!r} is no kind of inputs that is read: give a folder of images, image files, a table "
             f"({' or '.join(SUFFIXES)}) with a column of paths, or an {ARRAYS} file."
         )
-    expected = model.data.task.shape
+    expected = model.task.shape
     if tuple(inputs.x.shape[1:]) != expected:
         raise DataError(
             f"The inputs in {str(paths[0])!r} have the shape {_shape(inputs.x.shape[1:])}, and this model was trained "
@@ -143,7 +143,7 @@ def _images(names: list[str], folder: Path, model: TrainedModel, watch: Watch) -
     config = model.config.data
     if not isinstance(config, ImageConfig):
         raise DataError(
-            f"This model was trained on arrays of the shape {_shape(model.data.task.shape)} ({config.name}), and "
+            f"This model was trained on arrays of the shape {_shape(model.task.shape)} ({config.name}), and "
             "nothing says how an image file becomes one. Save the inputs as an array: np.savez('inputs.npz', x=...)."
         )
     if twice := [name for name, n in Counter(names).items() if n > 1]:
@@ -169,7 +169,7 @@ def _npz(path: Path, model: TrainedModel) -> Inputs:
     x = read_arrays(path, [key])[key]
     if x.ndim == 0 or len(x) == 0:
         raise DataError(f"The array {key!r} of {str(path)!r} is empty.")
-    if len(model.data.task.shape) == 1:
+    if len(model.task.shape) == 1:
         if x.ndim != 2:
             raise DataError(f"{key!r} has the shape {_shape(x.shape)}: this model reads features (n, d).")
         return _rows(as_features(x, key))
@@ -177,7 +177,7 @@ def _npz(path: Path, model: TrainedModel) -> Inputs:
         raise DataError(
             f"{key!r} has the shape {_shape(x.shape)}: this model reads images (n, channel, height, width)."
         )
-    if tuple(x.shape[1:]) == model.data.task.shape:
+    if tuple(x.shape[1:]) == model.task.shape:
         channels = "first"
     return _rows(as_images(x, key, channels))
 
