@@ -136,10 +136,10 @@ def _today(preset: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 def changed(run: dict[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Name the settings of a recorded run that its preset has otherwise today.
 
-    A setting that only one of the two knows is not a change: it came or went with the code. A run that names no
-    settings is taken as it is.
+    A setting that only one of the two knows is not a change: it came or went with the code. A run whose settings are
+    not known is taken as it is.
     """
-    if "settings" not in run:
+    if run.get("settings") not in settings:
         return []
     then, now = settings[run["settings"]], _today(run["preset"], tuple(run["overrides"]))
     return sorted(key for key in then.keys() & now.keys() if then[key] != now[key])

@@ -176,7 +176,7 @@ def test_the_command_records_each_run_and_stops_in_time(runner, own: Path, capsy
     assert (run["row"], run["column"], run["seed"]) == ("b", "high", 1)
     page = (own.parent / "docs" / "results" / "t.md").read_text(encoding="utf-8")
     shown = f"{100 * run['splits']['id_test']['average']:.1f} (1 seed)"
-    assert f"| b | not run yet | not run yet | {shown} |" in page
+    assert f"| b ‡ | not run yet | not run yet | {shown} |" in page  # --set has made it other than its preset
     assert "| a | not run yet | not run yet | not run yet | not run yet |" in page
 
 
@@ -244,14 +244,20 @@ def test_a_row_with_earlier_settings_is_named(runner, own: Path) -> None:
     old = {**gone, "train.epochs": 7}
     settings = {"now": gone, "old": old}
     runner.records.write_record("t", [made("a", "low", 0, 0.5, settings="now"), made("b", "low", 0, 0.5)], settings)
-    assert "other settings" not in runner.render("t")
+    assert "‡" not in runner.render("t")
     runs = [made("a", "low", 0, 0.5, settings="old")]
     runner.records.write_record("t", runs, settings)
     assert list(runner.load_record("t")["settings"]) == ["old"]
-    said = 'The row "a" was made with other settings than its preset has now (train.epochs).'
-    assert said in runner.render("t")
+    page = runner.render("t")
+    assert '‡ These rows were made when train.epochs had another value: "a".' in page
+    assert "| a ‡ | 50.0 (1 seed) |" in page
     jobs = [job for job in runner.jobs(runner.load_table("t")) if (job["row"], job["column"]) == ("a", "low")]
     assert [job["seed"] for job in runner.ordered("t", jobs, missing=True)] == [0, 1]
+    both = [*runs, made("a", "low", 1, 0.9, settings="now")]  # a cell never mixes the two
+    runner.records.write_record("t", both, settings)
+    page = runner.render("t")
+    assert "| a | 90.0 (1 seed) |" in page
+    assert "‡" not in page
 
 
 @pytest.mark.parametrize(("name", "attribute", "tied"), [("color_mnist", "color", 0.9), ("sites", "site", 0.98)])
