@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from sitar.errors import DataError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.images.cache import cached_images
 from sitar.images.files import Files, is_image
+from sitar.images.windows import decoded_windows
 from sitar.progress import Watch, unwatched
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,26 @@ class Inputs:
         return len(self.names)
 
 
+@dataclass(frozen=True)
+class Window:
+    """A window is a part of the inputs, in their order. `x` has those that can be read, and `unreadable` the others."""
+
+    names: list[str]
+    x: Tensor
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _ImageFiles:
+    """Says which images are asked about, by their paths below a folder, before any is decoded."""
+
+    names: list[str]
+    folder: Path
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
 def read_inputs(
     source: Source,
     model: TrainedModel,
@@ -65,31 +86,62 @@ def read_inputs(
     The paths in a table lie below `root`, by default the folder of the table. They stand in `path_column`, by default
     the column of the run's own table, or `path`. Images are decoded once, into the cache.
     """
+    found = _find(source, model, root, path_column)
+    return _check_shape(_cached(found, model, watch) if isinstance(found, _ImageFiles) else found, model)
+
+
+def input_windows(
+    source: Source,
+    model: TrainedModel,
+    window: int,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    path_column: str | None = None,
+) -> tuple[int, Iterator[Window]]:
+    """Return how many inputs there are, and read them in windows, as `read_inputs` does.
+
+    Images are decoded when their window comes, and nothing of them is kept. So memory does not grow with their number.
+    Arrays and tables of features are in memory as a whole.
+    """
+    found = _find(source, model, root, path_column)
+    if isinstance(found, _ImageFiles):
+        return len(found), _decoded(found, model, window)
+    _check_shape(found, model)
+    places = range(0, len(found), window)
+    return len(found), (Window(found.names[i : i + window], found.x[i : i + window]) for i in places)
+
+
+def _find(
+    source: Source, model: TrainedModel, root: str | os.PathLike[str] | None, path_column: str | None
+) -> Inputs | _ImageFiles:
+    """Find out what `source` is. Arrays are read, and images are listed."""
     paths = _paths(source)
     if len(paths) == 1 and paths[0].is_dir():
-        inputs = _folder(paths[0], model, watch)
-    elif all(is_image(path.name) for path in paths):
-        inputs = _images([path.as_posix() for path in paths], Path(), model, watch)
-    elif len(paths) > 1:
+        return _folder(paths[0], model)
+    if all(is_image(path.name) for path in paths):
+        return _image_files([path.as_posix() for path in paths], Path(), model)
+    if len(paths) > 1:
         kinds = Counter("a folder" if path.is_dir() else path.suffix.lower() or "no ending" for path in paths)
         raise DataError(
             f"Several paths are read as image files, and these are of other kinds too: {_listed(kinds)}. Give image "
             "files only, or one folder, one table or one .npz file."
         )
-    elif paths[0].suffix.lower() == ARRAYS:
-        inputs = _npz(paths[0], model)
-    elif paths[0].suffix.lower() in SUFFIXES:
-        inputs = _table(paths[0], model, root, path_column, watch)
-    else:
-        raise DataError(
-            f"{str(paths[0])!r} is no kind of inputs that is read: give a folder of images, image files, a table "
-            f"({' or '.join(SUFFIXES)}) with a column of paths, or an {ARRAYS} file."
-        )
+    if paths[0].suffix.lower() == ARRAYS:
+        return _npz(paths[0], model)
+    if paths[0].suffix.lower() in SUFFIXES:
+        return _table(paths[0], model, root, path_column)
+    raise DataError(
+        f"{str(paths[0])!r} is no kind of inputs that is read: give a folder of images, image files, a table "
+        f"({' or '.join(SUFFIXES)}) with a column of paths, or an {ARRAYS} file."
+    )
+
+
+def _check_shape(inputs: Inputs, model: TrainedModel) -> Inputs:
     expected = model.task.shape
     if tuple(inputs.x.shape[1:]) != expected:
         raise DataError(
-            f"The inputs in {str(paths[0])!r} have the shape {_shape(inputs.x.shape[1:])}, and this model was trained "
-            f"on {_shape(expected)}{', which are channels, height and width' if len(expected) == 3 else ''}."
+            f"The inputs have the shape {_shape(inputs.x.shape[1:])}, and this model was trained on "
+            f"{_shape(expected)}{', which are channels, height and width' if len(expected) == 3 else ''}."
         )
     return inputs
 
@@ -105,7 +157,7 @@ def _paths(source: Source) -> list[Path]:
     return paths
 
 
-def _folder(folder: Path, model: TrainedModel, watch: Watch) -> Inputs:
+def _folder(folder: Path, model: TrainedModel) -> _ImageFiles:
     everything = Files([folder]).all_names()
     images = [name for name in everything if is_image(name)]
     kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in everything if not is_image(name))
@@ -114,12 +166,12 @@ def _folder(folder: Path, model: TrainedModel, watch: Watch) -> Inputs:
         raise DataError(f"{str(folder)!r} has no images in it, nor in the folders below it.{there}")
     if kinds:
         logger.warning("%d files are left out, as they are no images by name: %s.", kinds.total(), _listed(kinds))
-    return _images(images, folder, model, watch)
+    return _image_files(images, folder, model)
 
 
 def _table(
-    path: Path, model: TrainedModel, root: str | os.PathLike[str] | None, path_column: str | None, watch: Watch
-) -> Inputs:
+    path: Path, model: TrainedModel, root: str | os.PathLike[str] | None, path_column: str | None
+) -> Inputs | _ImageFiles:
     table, config = open_table(path), model.config.data
     if isinstance(config, FeaturesConfig):
         return _rows(read_features(table, config))
@@ -127,7 +179,7 @@ def _table(
     below = path.parent if root is None else Path(root).expanduser()
     if not below.is_dir():
         raise DataError(f"{str(below)!r} is no folder, and the paths of the table {str(path)!r} lie below it.")
-    return _images(_column_of_paths(table, column), below, model, watch)
+    return _image_files(_column_of_paths(table, column), below, model)
 
 
 def _column_of_paths(table: TableFile, column: str) -> list[str]:
@@ -138,18 +190,23 @@ def _column_of_paths(table: TableFile, column: str) -> list[str]:
     return words
 
 
-def _images(names: list[str], folder: Path, model: TrainedModel, watch: Watch) -> Inputs:
-    """Decode images as the data set of the run decodes its own. `names` are their paths below `folder`."""
-    config = model.config.data
-    if not isinstance(config, ImageConfig):
+def _image_files(names: list[str], folder: Path, model: TrainedModel) -> _ImageFiles:
+    """List images. `names` are their paths below `folder`."""
+    if not isinstance(model.config.data, ImageConfig):
         raise DataError(
-            f"This model was trained on arrays of the shape {_shape(model.task.shape)} ({config.name}), and "
+            f"This model was trained on arrays of the shape {_shape(model.task.shape)} ({model.config.data.name}), and "
             "nothing says how an image file becomes one. Save the inputs as an array: np.savez('inputs.npz', x=...)."
         )
     if twice := [name for name, n in Counter(names).items() if n > 1]:
         raise DataError(f"{twice[0]!r}{_others(twice)} is named more than once. Name each image once.")
+    return _ImageFiles(names, folder)
+
+
+def _cached(found: _ImageFiles, model: TrainedModel, watch: Watch) -> Inputs:
+    """Decode images as the data set of the run decodes its own, into the cache."""
+    config, names = cast(ImageConfig, model.config.data), found.names
     cached = cached_images(
-        "inputs", names, Files([folder]), (config.image_size, config.image_size), crop_pct=config.crop_pct,
+        "inputs", names, Files([found.folder]), (config.image_size, config.image_size), crop_pct=config.crop_pct,
         channels=config.channels, on_bad="skip", watch=watch("images decoded", len(names)),
     )  # fmt: skip
     if not cached.good.any():
@@ -160,7 +217,22 @@ def _images(names: list[str], folder: Path, model: TrainedModel, watch: Watch) -
     images = torch.from_numpy(cached.images)
     kept = [names[place] for place in good]
     x = images if len(good) == len(names) else images[torch.from_numpy(good)]
-    return Inputs(kept, x, [folder / name for name in kept], cached.bad)
+    return Inputs(kept, x, [found.folder / name for name in kept], cached.bad)
+
+
+def _decoded(found: _ImageFiles, model: TrainedModel, window: int) -> Iterator[Window]:
+    """Decode images as the data set of the run decodes its own, window by window."""
+    config, start = cast(ImageConfig, model.config.data), 0
+    decoded = decoded_windows(
+        found.names, Files([found.folder]), (config.image_size, config.image_size), window, crop_pct=config.crop_pct,
+        channels=config.channels,
+    )  # fmt: skip
+    for images, bad in decoded:
+        names = found.names[start : start + len(images)]
+        good = [place for place in range(len(images)) if place not in bad]
+        x = torch.from_numpy(images if not bad else images[good])
+        yield Window(names, x, {names[place]: reason for place, reason in bad.items()})
+        start += len(images)
 
 
 def _npz(path: Path, model: TrainedModel) -> Inputs:
@@ -182,7 +254,7 @@ def _npz(path: Path, model: TrainedModel) -> Inputs:
     return _rows(as_images(x, key, channels))
 
 
-def _rows(x: np.ndarray[Any, Any]) -> Inputs:
+def _rows(x: np.ndarray) -> Inputs:
     return Inputs([str(row) for row in range(len(x))], torch.from_numpy(x))
 
 

@@ -82,7 +82,7 @@ def cached_images(
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", wait=True):  # one process makes it, the others wait
             if not (folder / CLOSED).is_file():  # another process may have made it while this one waited
-                _make(folder, names, files, form, on_bad, workers or _workers(len(names)), watch)
+                _make(folder, names, files, form, on_bad, workers or workers_for(len(names)), watch)
     try:
         cached = _read(folder)
     except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
@@ -145,7 +145,7 @@ def _make(
         write_atomic(folder / CLOSED, to_json(closing))
 
 
-def _workers(images: int) -> int:
+def workers_for(images: int) -> int:
     """Return how many processes to start: one a core, and none for fewer images than its start is worth."""
     return max(1, min(os.cpu_count() or 1, 16, images // 500))
 

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sitar.cli.imports import Import
+from sitar.cli.output import Device
+
+NAMED = 5  # inputs that cannot be read, named on standard error
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INPUT...", help="A folder of images, image files, a table with a column of paths, or an .npz file."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv or .parquet file to write; default: CSV on standard output.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Of two classes, predict the second from this probability on (default 0.5).")
+    ] = None,
+    axes: Annotated[bool, typer.Option("--axes", help="Also write the latent of each input: z0, z1, ...")] = False,
+    root: Annotated[Path | None, typer.Option(help="Folder that the paths of a table lie below.")] = None,
+    path_column: Annotated[str | None, typer.Option(help="Column of a table with the paths.")] = None,
+    import_: Import = None,
+    device: Device = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Predict new inputs: class and probabilities, a row for each. The training data is not needed."""
+    from sitar.evaluation.inputs import input_windows
+    from sitar.evaluation.prediction_table import Predictor, write_predictions
+    from sitar.evaluation.trained_model import load
+    from sitar.progress import ShownProgress
+
+    model = load(run, device)
+    predictor = Predictor(model, threshold, axes)
+    size = model.method.evaluation_batch  # the windows are the batches of an evaluation, so both agree to the bit
+    total, windows = input_windows(list(inputs), model, size, root=root, path_column=path_column)
+    with ShownProgress(not quiet) as shown:
+        watch = shown.watch("inputs predicted", total)
+        predicted, unreadable = write_predictions(predictor, windows, sys.stdout if out is None else out, watch)
+    for name, reason in list(unreadable.items())[:NAMED]:
+        print(f"cannot be read: {name}: {reason}", file=sys.stderr)
+    if out is not None:
+        rest = f", {len(unreadable):,} cannot be read (column error)" if unreadable else ""
+        typer.echo(f"{predicted:,} inputs predicted{rest}: {out}")

@@ -1,0 +1,169 @@
+"""Predict new inputs into a table: a row for each, in their order, written window by window.
+
+A row has the name of the input, the predicted class and a probability for each class. The row of an input that cannot
+be read has the reason in `error`. No row is left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from sitar.data.types import in_batches
+from sitar.errors import ConfigError, DataError
+from sitar.evaluation.inputs import Window
+from sitar.evaluation.metrics import softmax
+from sitar.evaluation.trained_model import TrainedModel
+
+CSV, PARQUET = ".csv", ".parquet"
+Row = dict[str, Any]
+WriteRows = Callable[[list[Row]], None]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A predictor turns inputs into rows. With a `threshold` the second of two classes needs that probability.
+
+    With `axes` a row also has the latent that the model predicts from.
+    """
+
+    model: TrainedModel
+    threshold: float | None = None
+    axes: bool = False
+
+    def __post_init__(self) -> None:
+        classes = self.model.classes
+        if self.threshold is not None and len(classes) != 2:
+            raise ConfigError(f"A threshold is for two classes, and this model has {len(classes)}.")
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise ConfigError(f"A threshold is a probability from 0 to 1, and not {self.threshold:g}.")
+        if self.axes and self.model.method.bottleneck() is None:
+            raise ConfigError(f"The method {self.model.config.method.name!r} has no latent, so it has no axes.")
+
+    @property
+    def columns(self) -> list[str]:
+        names = [f"p_{name}" for name in self.model.classes]
+        return ["name", "prediction", *names, *self._axis_names(), "error"]
+
+    def rows(self, window: Window) -> list[Row]:
+        """Predict a window. Return a row for each of its inputs, in their order."""
+        values: Iterator[tuple[str, list[float]]] = iter(self._values(window) if len(window.x) else ())
+        names = self.columns[2:-1]
+        rows = []
+        for name in window.names:
+            if name in window.unreadable:
+                rows.append({"name": name, "error": window.unreadable[name]})
+            else:
+                prediction, numbers = next(values)
+                rows.append({"name": name, "prediction": prediction, **dict(zip(names, numbers, strict=True))})
+        return rows
+
+    def _values(self, window: Window) -> list[tuple[str, list[float]]]:
+        probability = softmax(self.model.logits(window.x))
+        if self.threshold is None:
+            predicted = probability.argmax(1)
+        else:
+            predicted = (probability[:, 1] >= self.threshold).astype(int)
+        numbers = np.concatenate([probability, self._latents(window)], 1) if self.axes else probability
+        return [(self.model.classes[i], row.tolist()) for i, row in zip(predicted, numbers, strict=True)]
+
+    def _latents(self, window: Window) -> np.ndarray:
+        bottleneck = self.model.method.bottleneck()
+        assert bottleneck is not None
+        x = torch.as_tensor(window.x)
+        x = x if self.model.encoder is None else self.model.encoder(x)
+        batch = self.model.method.evaluation_batch
+        return in_batches(bottleneck.latent, x, self.model.device, batch).float().cpu().numpy()
+
+    def _axis_names(self) -> list[str]:
+        if not self.axes:
+            return []
+        head = self.model.method.bottleneck()
+        assert head is not None
+        shape = self.model.task.shape if self.model.encoder is None else (self.model.encoder.network.out_features,)
+        with torch.no_grad():
+            axes = head.latent(torch.zeros(1, *shape, device=self.model.device)).shape[1]
+        return [f"z{axis}" for axis in range(axes)]
+
+
+def write_predictions(
+    predictor: Predictor,
+    windows: Iterable[Window],
+    out: Path | TextIO,
+    watch: Callable[[int], None] = lambda _: None,
+) -> tuple[int, dict[str, str]]:
+    """Write the table. Return how many inputs were predicted, and which could not be read, with the reasons.
+
+    A file appears when it is whole. If none of the inputs can be read, there is none.
+    """
+    done, unreadable = 0, {}
+    with _open_table(out, predictor.columns) as write:
+        for window in windows:
+            write(predictor.rows(window))
+            done += len(window.names)
+            unreadable |= window.unreadable
+            watch(done)
+        if done == len(unreadable):
+            name, reason = next(iter(unreadable.items()))
+            raise DataError(f"None of the {done:,} inputs can be read, such as {name}: {reason}.")
+    return done - len(unreadable), unreadable
+
+
+@contextmanager
+def _open_table(out: Path | TextIO, columns: Sequence[str]) -> Iterator[WriteRows]:
+    if not isinstance(out, Path):
+        yield _csv_writer(out, columns)
+        return
+    kinds = {CSV: _csv_file, PARQUET: _parquet_file}
+    if out.suffix.lower() not in kinds:
+        raise ConfigError(f"{str(out)!r} is no kind of table that is written: end its name in {CSV} or {PARQUET}.")
+    if not out.parent.is_dir():
+        raise ConfigError(f"There is no folder {str(out.parent)!r} to write {out.name!r} into.")
+    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+    os.close(handle)
+    try:
+        with kinds[out.suffix.lower()](Path(temporary), columns) as write:
+            yield write
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, out)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _csv_writer(file: TextIO, columns: Sequence[str]) -> WriteRows:
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    return writer.writerows
+
+
+@contextmanager
+def _csv_file(path: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        yield _csv_writer(file, columns)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _parquet_file(path: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
+    from sitar.images.parquet import MISSING
+
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise DataError(MISSING.format(error)) from error
+    words = {"name", "prediction", "error"}
+    schema = pa.schema([(name, pa.string() if name in words else pa.float64()) for name in columns])
+    with pq.ParquetWriter(path, schema) as writer:
+        yield lambda rows: writer.write_table(pa.Table.from_pylist(rows, schema))
