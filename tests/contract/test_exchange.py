@@ -1,7 +1,8 @@
 """Without counter-examples label and shortcut are interchangeable: no method can tell which one is meant.
 
 The two roles of a pair have the same training images in the same two piles. A method that sees only images and labels
-trains the same model on both, bit for bit. So its accuracies on what contradicts the shortcut add up to 1.
+trains the same model on both, bit for bit. So its accuracies on what contradicts the shortcut add up to 1, and its core
+AUC in one role is its shortcut AUC in the other.
 """
 
 from __future__ import annotations
@@ -60,5 +61,8 @@ def test_the_two_roles_have_one_model_and_their_accuracies_add_up(
         there = yours[f"label={value},{pair[0]}={label}"]
         assert here["n"] == there["n"] > 0
         assert here["accuracy"] + there["accuracy"] == 1
+    figures, exchanged = (folder.result()["splits"]["test"] for folder in (first, second))
+    assert figures["core_auc"] == pytest.approx(exchanged["shortcut_auc"], abs=1e-12)
+    assert figures["shortcut_auc"] == pytest.approx(exchanged["core_auc"], abs=1e-12)
     for value in (0, 1):
         assert mine[f"label={value},{pair[1]}={value}"] == yours[f"label={value},{pair[0]}={value}"]
