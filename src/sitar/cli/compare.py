@@ -8,7 +8,7 @@ import typer
 from sitar.cli.output import Json, print_json, print_table
 from sitar.registry import metrics, unknown
 from sitar.reporting.comparison import group_runs, read_runs
-from sitar.reporting.tables.runs import compare_table
+from sitar.reporting.tables.runs import compare_table, knowledge_table
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE
 from sitar.splits import TEST_SPLITS
 
@@ -30,7 +30,9 @@ def command(
             raise unknown("metric", name, metrics())
     rows = group_runs(read_runs(runs))
     if not as_json:
-        print_table(compare_table(rows, metric))
+        print_table(compare_table(rows, metric or HEADLINE))
+        if metric is None and (known := knowledge_table(rows)):
+            print_table(known)
         return
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
     print_json(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sitar.registry import metrics
@@ -17,19 +18,16 @@ from sitar.reporting.tables.table import (
     chance,
     percent,
 )
-from sitar.splits import TEST_SPLITS, deciding_split
+from sitar.splits import TEST_SPLITS
 
 
-def compare_table(rows: Sequence[Row], names: Sequence[str] | None = None) -> Table:
+def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table:
     """Show mean and deviation over seeds on every test split, one line for each row of runs.
 
-    Without `names` they are average and worst group and, on the split that decides, core and shortcut AUC. Where groups
-    exist, the last line is what a head has that knows nothing.
+    Where groups exist, the last line is what a head has that knows nothing.
     """
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
-    shown = [(split, name) for split in splits for name in names or HEADLINE]
-    if names is None:
-        shown += [(s, name) for s in [deciding_split(splits) or ""] for name in KNOWLEDGE if _has(rows, s, name)]
+    shown = [(split, name) for split in splits for name in names]
     columns = ["runs", "seeds", *(f"{split} {metrics()[name].short}" for split, name in shown)]
     lines = []
     for row in rows:
@@ -47,6 +45,17 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] | None = None) -> Ta
     if any(row.needs_groups for row in rows):
         note += f" {UPPER_BOUND_NOTE}"
     return Table("Comparison", columns, lines, note)
+
+
+def knowledge_table(rows: Sequence[Row]) -> Table | None:
+    """Show the core and the shortcut AUC of the same rows. There is no table where no run has them."""
+    if not any(_has(rows, split, name) for split in TEST_SPLITS for name in KNOWLEDGE):
+        return None
+    note = (
+        "Core AUC: how well the label is ranked where the attribute is the same. Shortcut AUC: how well the attribute "
+        "is told where the label is the same; 50 is best, more follows it as in training, less the other way round."
+    )
+    return replace(compare_table(rows, KNOWLEDGE), title="What the predictions know and follow", note=note)
 
 
 def _has(rows: Sequence[Row], split: str, name: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from helpers.made_runs import make_run
 from sitar.reporting.comparison import group_runs, read_runs
-from sitar.reporting.tables.runs import compare_table
+from sitar.reporting.tables.runs import compare_table, knowledge_table
 from sitar.reporting.tables.splits import splits_table
 from sitar.reporting.tables.table import CHANCE
 from sitar.run_folder import RunFolder
@@ -22,12 +22,14 @@ def with_aucs(path: Path, groups: bool = True, classes: tuple[str, ...] = ("red"
     return run
 
 
-def test_a_comparison_shows_both_aucs_on_the_split_that_decides_and_chance_last(tmp_path: Path) -> None:
-    table = compare_table(group_runs(read_runs([with_aucs(tmp_path / "run").path])))
-    assert table.columns[-2:] == ["ood_test core", "ood_test shortcut"]
-    assert len(table.columns) == 8
-    assert table.rows[0][-2:] == ["90.0", "40.0"]
-    assert table.rows[-1] == [CHANCE, "–", *["50.0"] * 6]
+def test_a_comparison_ends_with_chance_and_a_second_table_has_both_aucs(tmp_path: Path) -> None:
+    rows = group_runs(read_runs([with_aucs(tmp_path / "run").path]))
+    assert compare_table(rows).rows[-1] == [CHANCE, "–", *["50.0"] * 4]
+    table = knowledge_table(rows)
+    assert table is not None
+    assert table.columns[2:] == ["id_test core", "id_test shortcut", "ood_test core", "ood_test shortcut"]
+    assert table.rows[0][2:] == ["90.0", "40.0"] * 2
+    assert table.rows[-1] == [CHANCE, "–", *["50.0"] * 4]
 
 
 def test_chance_is_that_of_the_number_of_classes(tmp_path: Path) -> None:
@@ -40,6 +42,7 @@ def test_without_groups_there_is_no_line_of_chance(tmp_path: Path) -> None:
     table = compare_table(group_runs(read_runs([run.path])))
     assert len(table.rows) == 1
     assert len(table.columns) == 6
+    assert knowledge_table(group_runs(read_runs([run.path]))) is None
     assert len(splits_table("run", run.result()["splits"], 2).rows) == 4
 
 
