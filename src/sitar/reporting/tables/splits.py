@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sitar.registry import metrics
-from sitar.reporting.tables.table import CHANCE, HEADLINE, Table, chance, percent, percent_range
+from sitar.reporting.tables.table import HEADLINE, Table, chance, percent, percent_range
 
 
 def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], classes: int = 0) -> Table:
@@ -23,7 +23,7 @@ def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], classes: i
         rows.append(row)
     if classes and any(figures.get("groups") for figures in splits.values()):
         guess = [cell for metric in HEADLINE for cell in (percent(chance(metric, classes)), "–")]
-        rows.append([CHANCE, "–", *guess])
+        rows.append(["chance", "–", *guess])  # short, for a narrow terminal
     columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
     return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples.")
 

@@ -48,5 +48,5 @@ def test_without_groups_there_is_no_line_of_chance(tmp_path: Path) -> None:
 
 def test_the_table_of_a_run_ends_with_chance(tmp_path: Path) -> None:
     splits = with_aucs(tmp_path / "run").result()["splits"]
-    assert splits_table("run", splits, 2).rows[-1] == [CHANCE, "–", "50.0", "–", "50.0", "–"]
+    assert splits_table("run", splits, 2).rows[-1] == ["chance", "–", "50.0", "–", "50.0", "–"]
     assert len(splits_table("run", splits).rows) == 4, "the number of classes is not known"
