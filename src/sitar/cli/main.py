@@ -31,7 +31,10 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-COMMANDS = ("train", "evaluate", "compare", "explain", "report", "audit", "theory", "presets", "doctor", "demo")
+COMMANDS = (
+    "train", "evaluate", "compare", "explain", "report", "audit", "ask", "choose", "theory", "presets",
+    "doctor", "demo",
+)  # fmt: skip
 for name in COMMANDS:  # each command has its own file
     app.command(name)(importlib.import_module(f"sitar.cli.{name}").command)
 app.add_typer(data.app, name="data")

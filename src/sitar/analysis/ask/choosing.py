@@ -1,0 +1,133 @@
+"""Choose the best candidate, and say when the questions can stop.
+
+They can stop when one candidate is best with a probability of SURE, or when the best two differ by less than CLOSE. At
+least FEWEST answers are needed, of at least two classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sitar.analysis.ask import words
+from sitar.analysis.ask.answers import Answers
+from sitar.analysis.ask.candidates import Pool
+from sitar.analysis.ask.evidence import Evidence
+from sitar.errors import ConfigError, DataError
+
+SURE = 0.95
+CLOSE = 0.01
+FEWEST = 5
+FARTHEST = 500  # answers that are looked ahead
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A standing says what is known of one candidate. `best` is the probability that no candidate is better."""
+
+    run: str
+    label: str
+    accuracy: float
+    interval: tuple[float, float]
+    best: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice names the best candidate, says how sure that is, and how many more answers would settle it.
+
+    `more_answers` is None where it is settled, or where no number up to FARTHEST would settle it.
+    """
+
+    standings: list[Standing]
+    chosen: Standing
+    settled: bool
+    more_answers: int | None
+    answers: int
+    skipped: int
+    images: int
+    disagreement: float
+    words: str
+    notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def choose(pool: Pool, answers: Answers) -> Choice:
+    """Choose a candidate. Too few candidates, too few answers, and answers that do not fit are refused."""
+    if len(pool.runs) < 2:
+        raise ConfigError("One candidate leaves nothing to choose. Give at least two finished runs.")
+    evidence = Evidence.read(pool, answers)
+    if evidence.n < FEWEST:
+        raise DataError(
+            f"{words.counted(evidence.n, 'answer')} cannot choose: at least {FEWEST} are needed. `sitar ask` with the "
+            "same runs, images and answers asks for more."
+        )
+    return judge(evidence)
+
+
+def judge(evidence: Evidence) -> Choice:
+    """Say what the answers mean, however few they are."""
+    pool, draws, accuracies = evidence.pool, evidence.draws(), evidence.accuracies()
+    best = share_of_best(draws)
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    standings = [
+        Standing(run, label, float(accuracies[i]), (float(low[i]), float(high[i])), float(best[i]))
+        for i, (run, label) in enumerate(zip(pool.runs, pool.labels, strict=True))
+    ]
+    first, *others = np.lexsort((-accuracies, -best)).tolist()
+    is_enough = evidence.n >= FEWEST and not evidence.is_of_one_class
+    is_sure = is_enough and bool(best[first] >= SURE)
+    is_close = is_enough and bool(others) and _gap(draws[:, first], draws[:, others[0]]) < CLOSE
+    more = None if is_sure or is_close or not pool.disagree.any() else _more(evidence, first)
+    return Choice(
+        standings, standings[first], is_sure or is_close, more, evidence.n, evidence.skipped, len(pool),
+        float(pool.disagree.mean()), _words(evidence, standings[first], is_sure, is_close, more), list(evidence.notes),
+    )  # fmt: skip
+
+
+def share_of_best(draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of draws in which each candidate is best. Those that tie share it."""
+    top = draws >= draws.max(1, keepdims=True) - 1e-12
+    return (top / top.sum(1, keepdims=True)).mean(0)
+
+
+def _gap(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the difference between two candidates that is surely not exceeded."""
+    return float(np.quantile(np.abs(one - other), SURE))
+
+
+def _more(evidence: Evidence, leader: int) -> int | None:
+    """Return how many more answers would settle it if they come as expected, or None if FARTHEST would not."""
+    most = min(FARTHEST, len(evidence.pool) - evidence.n)
+
+    def settles(more: int) -> bool:
+        return bool(share_of_best(evidence.draws(more))[leader] >= SURE)
+
+    if most < 1 or not settles(most):
+        return None
+    few, many = 0, most
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if settles(middle) else (middle, many)
+    return max(many, FEWEST - evidence.n)
+
+
+def _words(evidence: Evidence, leader: Standing, is_sure: bool, is_close: bool, more: int | None) -> str:
+    pool, is_little = evidence.pool, evidence.n < FEWEST
+    accuracy = words.with_interval(leader.accuracy, leader.interval)
+    if not pool.disagree.any():
+        return words.nothing_to_choose(len(pool.runs), None if is_little else accuracy)
+    if is_little:
+        return words.too_few(evidence.n, FEWEST, float(pool.disagree.mean()))
+    if evidence.is_of_one_class:
+        return words.of_one_class(leader.label)
+    if is_sure:
+        return words.settled(leader.label, leader.best, accuracy)
+    if is_close:
+        return words.either_will_do(leader.label, CLOSE)
+    return words.ahead(leader.label, leader.best, more, FARTHEST)
