@@ -172,7 +172,7 @@ def _checksums(x: torch.Tensor) -> Iterable[bytes]:
 
 def _labels(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:
     """Return short names that tell the candidates apart: the method of the preset, its seed too, or else the folder."""
-    methods = [model.config.preset.rpartition("/")[2] or model.config.method.name for model in models]
+    methods = [model.config.preset.partition("/")[2] or model.config.method.name for model in models]
     seeded = [f"{method}, seed {model.config.seed}" for method, model in zip(methods, models, strict=True)]
     return next((names for names in (methods, seeded) if len(set(names)) == len(names)), runs)
 
