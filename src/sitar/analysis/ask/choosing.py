@@ -22,6 +22,7 @@ SURE = 0.95
 CLOSE = 0.01
 FEWEST = 5
 FARTHEST = 500  # answers that are looked ahead
+FORECAST_DRAWS = 1000  # a forecast may be rougher, and there are about ten of them
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _more(evidence: Evidence, leader: int) -> int | None:
     most = min(FARTHEST, len(evidence.pool) - evidence.n)
 
     def settles(more: int) -> bool:
-        return bool(share_of_best(evidence.draws(more))[leader] >= SURE)
+        return bool(share_of_best(evidence.draws(more, FORECAST_DRAWS))[leader] >= SURE)
 
     if most < 1 or not settles(most):
         return None

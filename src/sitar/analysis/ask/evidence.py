@@ -104,15 +104,15 @@ class Evidence:
         """Estimate the accuracy of each candidate on all images: the mean of the strata, by their size."""
         return sum((s.size * s.mean() for s in self.strata), start=np.zeros(1)) / len(self.pool)
 
-    def draws(self, more: float = 0) -> NDArray[np.float64]:
+    def draws(self, more: float = 0, n: int = DRAWS) -> NDArray[np.float64]:
         """Draw accuracies (draw, candidate) that the answers allow, as if so many more answers had come as expected."""
         random = np.random.default_rng(0)
-        total = np.zeros((DRAWS, len(self.pool.runs)))
+        total = np.zeros((n, len(self.pool.runs)))
         disputed = next((s for s in self.strata if s.disputed), None)
         share = 0.0 if disputed is None else (1 + disputed.size / len(self.pool)) / 2
         for stratum in self.strata:
             later = stratum.later(more * (share if stratum.disputed else 1 - share))
-            total += later.size * later.draws(random)
+            total += later.size * later.draws(random, n)
         return total / len(self.pool)
 
 
@@ -162,9 +162,9 @@ class Stratum:
         more = min(more, max(0.0, self.size - self.n))
         return Stratum(self.size, self.patterns, self.counts + more * self.expected(), self.prior, self.disputed)
 
-    def draws(self, random: np.random.Generator) -> NDArray[np.float64]:
+    def draws(self, random: np.random.Generator, n: int) -> NDArray[np.float64]:
         """Draw accuracies (draw, candidate) of the whole stratum: what is known, and what the rest may be."""
-        gamma = random.gamma(self.counts + PRIOR * self.prior, size=(DRAWS, len(self.counts)))
+        gamma = random.gamma(self.counts + PRIOR * self.prior, size=(n, len(self.counts)))
         shares = gamma / np.maximum(gamma.sum(1, keepdims=True), np.finfo(float).tiny)
         rest = max(0, round(self.size - self.n))
         drawn = random.multinomial(rest, shares) + self.counts

@@ -10,6 +10,7 @@ import json
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +184,6 @@ def serve(session: Session, port: int, ready: Callable[[str], None]) -> None:
     server = uvicorn.Server(
         uvicorn.Config(make_app(session, token, port), log_level="warning", access_log=False, server_header=False)
     )
-    ready(f"http://{HOST}:{port}/{token}/")
-    try:
+    with listening, suppress(KeyboardInterrupt):
+        ready(f"http://{HOST}:{port}/{token}/")
         server.run(sockets=[listening])
-    except KeyboardInterrupt:
-        pass
-    finally:
-        listening.close()
