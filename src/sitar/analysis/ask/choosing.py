@@ -7,7 +7,7 @@ least FEWEST answers are needed, of at least two classes.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,26 +80,36 @@ def judge(evidence: Evidence) -> Choice:
         Standing(run, label, float(accuracies[i]), (float(low[i]), float(high[i])), float(best[i]))
         for i, (run, label) in enumerate(zip(pool.runs, pool.labels, strict=True))
     ]
-    first, *others = np.lexsort((-accuracies, -best)).tolist()
-    is_enough = evidence.n >= FEWEST and not evidence.is_of_one_class
-    is_sure = is_enough and bool(best[first] >= SURE)
-    is_close = is_enough and bool(others) and _gap(draws[:, first], draws[:, others[0]]) < CLOSE
-    more = None if is_sure or is_close or not pool.disagree.any() else _more(evidence, first)
+    verdict = decide(evidence, draws)
+    leader, settled = standings[verdict.leader], verdict.is_sure or verdict.is_close
+    more = None if settled or not pool.disagree.any() else _more(evidence, verdict.leader)
     return Choice(
-        standings, standings[first], is_sure or is_close, more, evidence.n, evidence.skipped, len(pool),
-        float(pool.disagree.mean()), _words(evidence, standings[first], is_sure, is_close, more), list(evidence.notes),
+        standings, leader, settled, more, evidence.n, evidence.skipped, len(pool), float(pool.disagree.mean()),
+        _words(evidence, leader, verdict, more), list(evidence.notes),
     )  # fmt: skip
+
+
+class Verdict(NamedTuple):
+    """A verdict says who leads, whether this candidate is surely the best, and whether the next one is as good."""
+
+    leader: int
+    is_sure: bool
+    is_close: bool
+
+
+def decide(evidence: Evidence, draws: NDArray[np.float64]) -> Verdict:
+    """Apply the rule that says when the questions can stop. `draws` are those of the evidence."""
+    best = share_of_best(draws)
+    first, *others = np.lexsort((-evidence.accuracies(), -best)).tolist()
+    is_enough = evidence.n >= FEWEST and not evidence.is_of_one_class
+    gap = np.quantile(np.abs(draws[:, first] - draws[:, others[0]]), SURE) if others else 0.0
+    return Verdict(first, is_enough and bool(best[first] >= SURE), is_enough and bool(others) and bool(gap < CLOSE))
 
 
 def share_of_best(draws: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of draws in which each candidate is best. Those that tie share it."""
     top = draws >= draws.max(1, keepdims=True) - 1e-12
     return (top / top.sum(1, keepdims=True)).mean(0)
-
-
-def _gap(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Return the difference between two candidates that is surely not exceeded."""
-    return float(np.quantile(np.abs(one - other), SURE))
 
 
 def _more(evidence: Evidence, leader: int) -> int | None:
@@ -118,7 +128,7 @@ def _more(evidence: Evidence, leader: int) -> int | None:
     return max(many, FEWEST - evidence.n)
 
 
-def _words(evidence: Evidence, leader: Standing, is_sure: bool, is_close: bool, more: int | None) -> str:
+def _words(evidence: Evidence, leader: Standing, verdict: Verdict, more: int | None) -> str:
     pool, is_little = evidence.pool, evidence.n < FEWEST
     accuracy = words.with_interval(leader.accuracy, leader.interval)
     if not pool.disagree.any():
@@ -127,8 +137,8 @@ def _words(evidence: Evidence, leader: Standing, is_sure: bool, is_close: bool, 
         return words.too_few(evidence.n, FEWEST, float(pool.disagree.mean()))
     if evidence.is_of_one_class:
         return words.of_one_class(leader.label)
-    if is_sure:
+    if verdict.is_sure:
         return words.settled(leader.label, leader.best, accuracy)
-    if is_close:
+    if verdict.is_close:
         return words.either_will_do(leader.label, CLOSE)
     return words.ahead(leader.label, leader.best, more, FARTHEST)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from helpers.asking import answered, guesses, pool_of
+from helpers.scripts import ROOT, script
 from sitar.analysis.ask.answers import Answer, Answers
 from sitar.analysis.ask.choosing import CLOSE, FEWEST, FORECAST_DRAWS, SURE, choose, judge
 from sitar.analysis.ask.evidence import Evidence
@@ -129,3 +132,12 @@ def test_answers_of_one_class_settle_nothing() -> None:
     assert not choice.settled
     assert choice.chosen.best > SURE
     assert any("All answers are 'cat'" in note for note in choice.notes)
+
+
+def test_the_record_is_of_the_rule_as_it_is() -> None:
+    """docs/ask.md shows what reproduce/ask_rule.py found: its first sessions end today as they did."""
+    rule = script("reproduce/ask_rule.py")
+    record = json.loads((ROOT / "reproduce" / "records" / "ask_rule.json").read_text(encoding="utf-8"))
+    assert [(pair["better"], pair["other"]) for pair in record["pairs"]] == list(rule.PAIRS)
+    for pair in record["pairs"]:
+        assert rule.mean([rule.choice((pair["better"], pair["other"]), 0)]) == pair["first session"]

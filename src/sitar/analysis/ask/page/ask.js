@@ -23,6 +23,7 @@ function load(image) {
 function show(next) {
   state = next;
   find("words").textContent = next.words;
+  find("count").textContent = `${next.answers} answered, ${next.skipped} skipped`;
   find("name").textContent = next.name ?? "";
   problem(next.refused ?? "");
   const shown = find("picture");
