@@ -241,7 +241,7 @@ class _Kept:
 
 
 def refuse_what_cannot_be_shown(pool: Pool) -> None:
-    """Refuse features: a person cannot look at them."""
+    """Refuse features, since a person cannot look at them."""
     if pool.files is None and pool.pictures is None:
         raise RunError(
             "These candidates were trained on features, and a person cannot look at them. If labels exist already, "
