@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sitar.analysis.ask.answers import DISAGREEMENT, Answer, Answers
+from sitar.analysis.answers import DISAGREEMENT, Answer, Answers
 from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.choosing import FEWEST, decide
 from sitar.analysis.ask.evidence import Evidence

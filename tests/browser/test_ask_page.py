@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from helpers.runs import run, settings
-from sitar.analysis.ask.answers import read_answers
+from sitar.analysis.answers import read_answers
 
 CHROMIUM = os.environ.get("SITAR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sitar.analysis.ask.answers import Answer, Answers
+from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.next_image import Order
 

@@ -12,7 +12,7 @@ import pytest
 
 import sitar as library
 from helpers.cli import sitar, sitar_error
-from sitar.analysis.ask.answers import read_answers
+from sitar.analysis.answers import read_answers
 from sitar.data import load_data
 from sitar.presets import load_config
 

@@ -28,7 +28,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Choose the best of several runs by answers about unlabelled images, and say whether more answers are needed."""
-    from sitar.analysis.ask.answers import read_answers
+    from sitar.analysis.answers import read_answers
     from sitar.analysis.ask.candidates import read_pool
     from sitar.analysis.ask.choosing import choose
     from sitar.reporting.tables.choice import choice_table

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sitar.analysis.answers import Answers
 from sitar.analysis.ask import words
-from sitar.analysis.ask.answers import Answers
 from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.evidence import Evidence
 from sitar.errors import ConfigError, DataError

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sitar.analysis.ask.answers import Answer, Answers
+from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.next_image import probabilities
 from sitar.analysis.ask.words import counted

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sitar.analysis.ask.answers import DISAGREEMENT, RANDOM
+from sitar.analysis.answers import DISAGREEMENT, RANDOM
 
 
 class Question(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sitar.analysis.ask.answers import UNDO, Answer, Answers, AnswersFile, now, read_answers
+from sitar.analysis.answers import UNDO, Answer, Answers, AnswersFile, now, read_answers
 from sitar.analysis.ask.candidates import Pool, refuse_what_cannot_be_shown
 from sitar.analysis.ask.choosing import Choice, Evidence, judge
 from sitar.analysis.ask.next_image import Order, Question

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.asking import answered, guesses, pool_of
 from helpers.scripts import ROOT, script
-from sitar.analysis.ask.answers import Answer, Answers
+from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.choosing import CLOSE, FEWEST, FORECAST_DRAWS, SURE, choose, judge
 from sitar.analysis.ask.evidence import Evidence
 from sitar.errors import ConfigError, DataError

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import beta
 
 from helpers.asking import answered, guesses, pool_of
-from sitar.analysis.ask.answers import Answer, Answers
+from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.choosing import share_of_best
 from sitar.analysis.ask.evidence import Evidence
 from sitar.errors import DataError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sitar.analysis.ask.answers import DISAGREEMENT, RANDOM
+from sitar.analysis.answers import DISAGREEMENT, RANDOM
 from sitar.analysis.ask.next_image import Order, Question, probabilities
 
 DISAGREE = np.arange(20) < 5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.asking import guesses, pool_of
-from sitar.analysis.ask.answers import Answer, AnswersFile, read_answers
+from sitar.analysis.answers import Answer, AnswersFile, read_answers
 from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.session import Session, keys_of
 from sitar.errors import DataError

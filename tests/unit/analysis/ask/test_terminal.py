@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.asking import guesses, pool_of, save_images
-from sitar.analysis.ask.answers import AnswersFile, read_answers
+from sitar.analysis.answers import AnswersFile, read_answers
 from sitar.analysis.ask.session import Session
 from sitar.analysis.ask.terminal import ask_in_terminal
 

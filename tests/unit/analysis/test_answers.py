@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sitar.analysis.ask.answers import FIELDS, UNDO, Answer, AnswersFile, read_answers
+from sitar.analysis.answers import FIELDS, UNDO, Answer, AnswersFile, read_answers
 from sitar.errors import DataError, RunError
 
 AT = "2026-11-16T12:00:00+00:00"
