@@ -1,4 +1,4 @@
-"""Pools of images without models, and the answers of a person who knows the truth."""
+"""Pools of images without models, tiny runs to ask about, and the answers of a person who knows the truth."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from helpers.runs import TINY_MODEL, run, settings
 from sitar.analysis.answers import Answer, Answers
-from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.next_image import Order
+from sitar.analysis.ask.pool import Pool
+from sitar.run_folder import RunFolder
 
 CLASSES = ("cat", "dog")
+SIZE = 16  # pixels of the images of tiny runs
 
 
 def pool_of(predictions: object, classes: tuple[str, ...] = CLASSES, files: list[Path] | None = None) -> Pool:
@@ -48,3 +51,19 @@ def save_images(folder: Path, n: int, size: int = 16) -> list[Path]:
         pixels = random.integers(0, 256, (size, size, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{i:05}.png", compress_level=1)
     return sorted(folder.iterdir())
+
+
+def train(path: Path, data: dict[str, object], seed: int = 0) -> RunFolder:
+    return run(settings("erm", data=data, model=TINY_MODEL, train={"epochs": 1, "batch_size": 16}, seed=seed), path)
+
+
+def made_folder(root: Path, classes: tuple[str, ...] = ("cat", "dog")) -> dict[str, object]:
+    """A folder a class, in splits; images are noise."""
+    random = np.random.default_rng(0)
+    for split, n in (("train", 12), ("val", 4), ("test", 4)):
+        for name in classes:
+            (root / split / name).mkdir(parents=True)
+            for i in range(n):
+                pixels = random.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{i}.png")
+    return {"name": "folder", "root": str(root), "image_size": SIZE}

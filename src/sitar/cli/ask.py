@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Ask a person which class unlabelled images have, on a page of this machine. Answers choose between runs."""
     from sitar.analysis.answers import AnswersFile
-    from sitar.analysis.ask.candidates import read_pool
+    from sitar.analysis.ask.pool import read_pool
     from sitar.analysis.ask.session import Session
     from sitar.analysis.ask.terminal import ask_in_terminal
 

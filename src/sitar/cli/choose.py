@@ -29,8 +29,8 @@ def command(
 ) -> None:
     """Choose the best of several runs by answers about unlabelled images, and say whether more answers are needed."""
     from sitar.analysis.answers import read_answers
-    from sitar.analysis.ask.candidates import read_pool
     from sitar.analysis.ask.choosing import choose
+    from sitar.analysis.ask.pool import read_pool
     from sitar.reporting.tables.choice import choice_table
 
     given = read_answers(answers)

@@ -1,96 +1,32 @@
-"""The candidates are finished runs. Each predicts all images once, and the predictions are kept beside the answers."""
+"""The candidates are finished runs that predict the same images. Those that do not fit each other are refused."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from sitar.analysis.ask.pool import Pool
 from sitar.analysis.samples import holds_images
 from sitar.analysis.thumbnails import pixels
-from sitar.errors import ConfigError, DataError, RunError
+from sitar.errors import ConfigError, DataError
 from sitar.evaluation.inputs import Inputs, read_inputs
 from sitar.evaluation.trained_model import TrainedModel, load
-from sitar.files import read_npz, to_npz, write_atomic
-from sitar.images.files import Files
 from sitar.progress import ShownProgress
 from sitar.run_folder import RunFolder
 from sitar.splits import TEST_SPLITS
 
-VERSION = 1  # of what is kept beside the answers
 
-
-@dataclass(frozen=True)
-class Pool:
-    """A pool holds the images that can be asked about, and the class that each candidate predicts for each of them."""
-
-    runs: list[str]
-    labels: list[str]
-    """The candidates as sentences call them."""
-    classes: tuple[str, ...]
-    names: list[str]
-    predictions: NDArray[np.int64]
-    """The number of a class, (candidate, image)."""
-    files: list[Path] | None = None
-    pictures: NDArray[np.uint8] | None = None
-    """Images (n, channel, height, width) that no file can show. Both are None where there is nothing to show."""
-    notes: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @cached_property
-    def disagree(self) -> NDArray[np.bool_]:
-        """Return whether candidates disagree on each image."""
-        return (self.predictions != self.predictions[0]).any(0)
-
-    @cached_property
-    def place(self) -> dict[str, int]:
-        """Return the number of each image by its name."""
-        return {name: place for place, name in enumerate(self.names)}
-
-
-def read_pool(
-    runs: Sequence[Path], images: Path, beside: Path | None = None, device: str = "auto", progress: bool = True
-) -> Pool:
-    """Return what the candidates predict for the images. It is read from beside the file of answers if it is there.
+def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", progress: bool = True) -> Pool:
+    """Let each candidate predict each image.
 
     Candidates that do not fit each other are refused, and so are images of their test splits.
     """
-    folders = _folders(runs)
-    key = _key(folders, images)
-    kept = None if beside is None else _Kept(beside)
-    if kept is not None and (pool := kept.read(key)) is not None:
-        return pool
-    pool = _predict([load(folder, device) for folder in folders], list(map(str, runs)), images, progress)
-    if kept is not None:
-        with suppress(OSError):  # a folder that cannot be written to costs time, not answers
-            kept.write(key, pool)
-    return pool
-
-
-def _folders(runs: Sequence[Path]) -> list[RunFolder]:
-    folders = [RunFolder(run) for run in runs]
-    for folder in folders:
-        folder.result()  # raises if the run is not finished
-    places = [os.path.realpath(run) for run in runs]
-    if twice := [str(run) for i, run in enumerate(runs) if places[i] in places[:i]]:
-        raise ConfigError(f"The run {twice[0]!r} is given twice. Give each candidate once.")
-    return folders
-
-
-def _predict(models: Sequence[TrainedModel], runs: list[str], images: Path, progress: bool) -> Pool:
+    runs, models = [str(folder.path) for folder in folders], [load(folder, device) for folder in folders]
     classes = models[0].classes
     for run, model in zip(runs, models, strict=True):
         if model.classes != classes:
@@ -175,75 +111,3 @@ def _labels(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:
     methods = [model.config.preset.partition("/")[2] or model.config.method.name for model in models]
     seeded = [f"{method}, seed {model.config.seed}" for method, model in zip(methods, models, strict=True)]
     return next((names for names in (methods, seeded) if len(set(names)) == len(names)), runs)
-
-
-def _key(folders: Sequence[RunFolder], images: Path) -> str:
-    """Return a text that changes when a run or the list of images does, without reading either of them."""
-    key = hashlib.sha256(f"{VERSION} {os.path.realpath(images)}".encode(errors="surrogateescape"))
-    names = Files([images]).all_names() if images.is_dir() else []
-    for folder in folders:
-        key.update(f"\n{os.path.realpath(folder.path)} {_stamp(folder.model_file)}".encode(errors="surrogateescape"))
-    key.update("\n".join([*names, _stamp(images)]).encode(errors="surrogateescape"))
-    return key.hexdigest()
-
-
-def _stamp(path: Path) -> str:
-    try:
-        status = path.stat()
-    except OSError:
-        return ""
-    return "" if path.is_dir() else f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _stamps(files: Sequence[Path] | None) -> str:
-    text = "\n".join(map(_stamp, files or []))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-class _Kept:
-    """Keeps a pool in files beside the answers. What is damaged or of other images counts as missing."""
-
-    def __init__(self, answers: Path) -> None:
-        self.file = answers.with_name(f".{answers.name}.predictions.npz")
-        self.pixels = answers.with_name(f".{answers.name}.pictures.npy")
-
-    def read(self, key: str) -> Pool | None:
-        try:
-            arrays = read_npz(self.file)
-            about: dict[str, Any] = json.loads(arrays["about"].item())
-            if about["key"] != key:
-                return None
-            files = None if about["files"] is None else [Path(file) for file in about["files"]]
-            if about["stamps"] != _stamps(files):
-                return None
-            pictures = np.load(self.pixels, mmap_mode="r", allow_pickle=False) if about["has_pictures"] else None
-        except (OSError, ValueError, KeyError):
-            return None
-        return Pool(
-            about["runs"], about["labels"], tuple(about["classes"]), about["names"], arrays["predictions"], files,
-            pictures, tuple(about["notes"]),
-        )  # fmt: skip
-
-    def write(self, key: str, pool: Pool) -> None:
-        about = {
-            "key": key, "runs": pool.runs, "labels": pool.labels, "classes": pool.classes, "names": pool.names,
-            "files": None if pool.files is None else list(map(str, pool.files)), "stamps": _stamps(pool.files),
-            "has_pictures": pool.pictures is not None, "notes": pool.notes,
-        }  # fmt: skip
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.unlink(missing_ok=True)
-        if pool.pictures is not None:
-            buffer = io.BytesIO()
-            np.save(buffer, pool.pictures)
-            write_atomic(self.pixels, buffer.getvalue())
-        arrays = {"about": np.array(json.dumps(about)), "predictions": pool.predictions}
-        write_atomic(self.file, to_npz(arrays))
-
-
-def refuse_what_cannot_be_shown(pool: Pool) -> None:
-    """Refuse features, since a person cannot look at them."""
-    if pool.files is None and pool.pictures is None:
-        raise RunError(
-            "These candidates were trained on features, and a person cannot look at them. If labels exist already, "
-            "write them into a file with the columns image,label, and use `sitar choose`."
-        )

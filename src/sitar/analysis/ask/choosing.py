@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sitar.analysis.answers import Answers
 from sitar.analysis.ask import words
-from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.evidence import Evidence
+from sitar.analysis.ask.pool import Pool
 from sitar.errors import ConfigError, DataError
 
 SURE = 0.95

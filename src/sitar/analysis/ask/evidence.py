@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import Answer, Answers
-from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.next_image import probabilities
+from sitar.analysis.ask.pool import Pool
 from sitar.analysis.ask.words import counted
 from sitar.errors import DataError
 

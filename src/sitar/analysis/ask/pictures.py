@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from sitar.analysis.ask.candidates import Pool
+from sitar.analysis.ask.pool import Pool
 from sitar.images.decode import upright
 
 MOST_SIDE = 768  # pixels of the longer side

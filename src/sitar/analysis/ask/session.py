@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sitar.analysis.answers import UNDO, Answer, Answers, AnswersFile, now, read_answers
-from sitar.analysis.ask.candidates import Pool, refuse_what_cannot_be_shown
 from sitar.analysis.ask.choosing import Choice, Evidence, judge
 from sitar.analysis.ask.next_image import Order, Question
+from sitar.analysis.ask.pool import Pool, refuse_what_cannot_be_shown
 
 OWN_KEYS = tuple("0123456789abcdefghijklmnoprtvwxyz")
 MARKS = "123456789abcdefghijklmnoprtvwxyz"  # the keys of classes; q, s and u mean quit, skip and undo

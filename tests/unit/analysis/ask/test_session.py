@@ -9,7 +9,7 @@ import pytest
 
 from helpers.asking import guesses, pool_of
 from sitar.analysis.answers import Answer, AnswersFile, read_answers
-from sitar.analysis.ask.candidates import Pool
+from sitar.analysis.ask.pool import Pool
 from sitar.analysis.ask.session import Session, keys_of
 from sitar.errors import DataError
 
