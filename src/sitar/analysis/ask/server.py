@@ -6,6 +6,7 @@ site can neither read an image nor send an answer. No request leaves this machin
 
 from __future__ import annotations
 
+import gc
 import json
 import secrets
 import socket
@@ -171,10 +172,17 @@ def open_socket(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen()  # from now on a browser waits, and is not refused, until the server has started
     except OSError as error:
         listening.close()
         raise ConfigError(f"Port {port} cannot be used: {error.strerror}. Choose another with --port.") from error
     return listening
+
+
+def keep_what_is_loaded() -> None:
+    """Let later garbage collections pass over what is loaded now. With torch they would hold a reply up for long."""
+    gc.collect()
+    gc.freeze()
 
 
 def serve(session: Session, port: int, ready: Callable[[str], None]) -> None:
@@ -184,6 +192,7 @@ def serve(session: Session, port: int, ready: Callable[[str], None]) -> None:
     server = uvicorn.Server(
         uvicorn.Config(make_app(session, token, port), log_level="warning", access_log=False, server_header=False)
     )
+    keep_what_is_loaded()
     with listening, suppress(KeyboardInterrupt):
         ready(f"http://{HOST}:{port}/{token}/")
         server.run(sockets=[listening])
