@@ -220,8 +220,9 @@ def test_another_page_cannot_read_or_answer(browser: Any, place: Path) -> None:
     assert len(read_answers(place / "answers.csv").lines) == 1, "the answer was not taken back"
 
 
-def test_ctrl_c_ends_it_and_says_what_to_do_next(place: Path) -> None:
-    with asking(place) as (process, _):
+def test_ctrl_c_ends_it_although_the_page_is_open_and_says_what_to_do_next(browser: Any, place: Path) -> None:
+    with asking(place) as (process, address), watched(browser, address) as page:
+        shown(page)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=30)
         assert process.returncode == 0, said

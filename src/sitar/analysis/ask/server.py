@@ -189,9 +189,11 @@ def serve(session: Session, port: int, ready: Callable[[str], None]) -> None:
     """Serve a session until Ctrl-C. `ready` is told the address of the page."""
     listening = open_socket(port)
     token, port = secrets.token_urlsafe(24), listening.getsockname()[1]
-    server = uvicorn.Server(
-        uvicorn.Config(make_app(session, token, port), log_level="warning", access_log=False, server_header=False)
-    )
+    config = uvicorn.Config(
+        make_app(session, token, port), log_level="warning", access_log=False, server_header=False,
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
     keep_what_is_loaded()
     with listening, suppress(KeyboardInterrupt):
         ready(f"http://{HOST}:{port}/{token}/")
