@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import DISAGREEMENT, Answer, Answers
-from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.choosing import FEWEST, decide
 from sitar.analysis.ask.evidence import Evidence
 from sitar.analysis.ask.next_image import Order
+from sitar.analysis.ask.pool import Pool
 
 RECORD = Path(__file__).parent / "records" / "ask_rule.json"
 IMAGES, SESSIONS, MOST_ANSWERS = 1000, 400, 100
