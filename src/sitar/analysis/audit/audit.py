@@ -1,8 +1,8 @@
-"""What does this data tempt a model with? An audit scores the axes of a trained VAE, judges them and shows them."""
+"""What does this data tempt a model with? An audit takes a first look, and then scores and shows the axes of a VAE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from sitar.analysis.audit import scores
 from sitar.analysis.audit.attribute import attribute_in_words, attribute_scores
+from sitar.analysis.audit.first_look import FirstLook, first_look
 from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, judge, too_few
 from sitar.analysis.latents import decodes_images, ordered, posterior_means, vae_of
 from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, holds_images, subset
 from sitar.analysis.traversal import extremes, traversal
 from sitar.config import RunConfig, run_config
+from sitar.data import Data, load_data
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.findings import AUDIT_VERSION
@@ -31,6 +33,7 @@ SHOWN_CLASSES = 6  # with more classes, only the two that are furthest apart on 
 
 Audit = dict[str, Any]
 Arrays = dict[str, np.ndarray]
+OnFirstLook = Callable[[FirstLook], None]
 
 
 def check_has_axes(config: RunConfig) -> None:
@@ -46,6 +49,27 @@ def check_has_axes(config: RunConfig) -> None:
         )
 
 
+def take_first_look(config: RunConfig, folder: RunFolder, *, progress: bool = True) -> Audit:
+    """Take the first look only: no VAE is trained. The findings are written into `folder`."""
+    if folder.audit_file.is_file() and folder.audit()["axes"]:
+        raise RunError(f"{str(folder.path)!r} has a whole audit, first look included. Leave --first out.")
+    look, arrays = first_look(config.data, load_data(config.data, progress))
+    words = "Only the first look was taken: no VAE was trained."
+    audit: Audit = {
+        "version": AUDIT_VERSION,
+        "preset": config.preset,
+        "seed": config.seed,
+        "first_look": look,
+        "notes": _first_notes(look),
+        "axes": [],
+        "attribute": None,
+        "pictures": [],
+        "verdict": {"kind": "not asked", "words": words, "axes": []},
+    }
+    folder.write_audit(audit, arrays)
+    return audit
+
+
 def train_and_audit(
     config: RunConfig,
     folder: RunFolder,
@@ -53,34 +77,51 @@ def train_and_audit(
     overrides: Iterable[str] = (),
     device: str = "auto",
     progress: bool = True,
+    on_first_look: OnFirstLook = lambda look: None,
 ) -> Audit:
-    """Train a VAE in `folder`, or continue a run that was stopped there, and audit it.
+    """Take a first look, train a VAE in `folder`, or continue a run that was stopped there, and audit it.
 
-    The settings are parsed and the data is loaded once, for both.
+    The settings are parsed and the data is loaded once, for all. `on_first_look` is told before training starts.
     """
     check_has_axes(config)
-    data = train_keeping_data(config, folder, device=device, resume=True, progress=progress, overrides=overrides)
-    return _audit(TrainedModel(folder, device, config=config, data=data))
+    looks: list[tuple[FirstLook, Arrays]] = []
+
+    def look(data: Data) -> None:
+        looks.append(first_look(config.data, data))
+        on_first_look(looks[0][0])
+
+    data = train_keeping_data(
+        config, folder, device=device, resume=True, progress=progress, overrides=overrides, on_data=look
+    )
+    model = TrainedModel(folder, device, config=config, data=data)
+    if not looks:
+        look(model.data)
+    return _audit(model, looks[0])
 
 
-def audit_run(folder: RunFolder, device: str = "auto") -> Audit:
+def audit_run(folder: RunFolder, device: str = "auto", on_first_look: OnFirstLook = lambda look: None) -> Audit:
     """Audit the VAE of a finished run."""
     folder.result()  # refuses a run that is not finished
     config = run_config(folder.read_config())
     check_has_axes(config)
-    return _audit(TrainedModel(folder, device, config=config))
+    model = TrainedModel(folder, device, config=config)
+    check_same_data(model)
+    look = first_look(config.data, model.data)
+    on_first_look(look[0])
+    return _audit(model, look)
 
 
-def _audit(model: TrainedModel) -> Audit:
-    """Audit a model, and write the findings into its run folder."""
+def _audit(model: TrainedModel, look: tuple[FirstLook, Arrays]) -> Audit:
+    """Audit a model, and write the findings into its run folder, with those of the first look."""
     check_same_data(model)
     audit, arrays = audit_model(model)
-    model.folder.write_audit(audit, arrays)
+    audit = {**audit, "first_look": look[0], "notes": [*_first_notes(look[0]), *audit["notes"]]}
+    model.folder.write_audit(audit, {**look[1], **arrays})
     return audit
 
 
 def audit_model(model: TrainedModel) -> tuple[Audit, Arrays]:
-    """Return the audit as plain values, and its pictures as uint8 arrays by name."""
+    """Return the audit of the axes as plain values, and its pictures as uint8 arrays by name."""
     x, y = held_out(model, MOST_HELD_OUT)
     available = len(model.data.evaluation[HELD_OUT])
     counts = dict(zip(model.classes, torch.bincount(y, minlength=len(model.classes)).tolist(), strict=True))
@@ -88,6 +129,7 @@ def audit_model(model: TrainedModel) -> tuple[Audit, Arrays]:
         "version": AUDIT_VERSION,
         "preset": model.config.preset,
         "seed": model.config.seed,
+        "first_look": None,
         "vae_learns": model.method.vae_learns,
         "held_out": {"split": HELD_OUT, "n": len(y), "of": available, "classes": counts},
         "chance": 1 / len(model.classes),
@@ -150,6 +192,14 @@ def _figures(axis: int, axis_scores: dict[str, scores.Score]) -> dict[str, Any]:
     values = {name: float(score.value[axis]) for name, score in axis_scores.items()}
     bounds = {name: score.interval()[:, axis].tolist() for name, score in axis_scores.items()}
     return {**values, "intervals": bounds}
+
+
+def _first_notes(look: FirstLook) -> list[str]:
+    """Return what a reader must know beside the first look: what was not looked at."""
+    notes = []
+    if look["n"] < look["of"]:
+        notes.append(f"The first look is at {look['n']:,} of {look['of']:,} training samples, drawn at random.")
+    return notes + [f"Left out of the first look: {name} {reason}." for name, reason in look["left_out"].items()]
 
 
 def _notes(model: TrainedModel, available: int) -> list[str]:
