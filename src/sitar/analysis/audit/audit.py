@@ -21,13 +21,13 @@ from sitar.data import Data, load_data
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.findings import AUDIT_VERSION
+from sitar.methods.vae import USED, BetaVAE
 from sitar.presets import preset_names
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
 from sitar.training.run import train_keeping_data
 
 MOST_TRAIN, MOST_HELD_OUT = 20_000, 10_000  # samples whose latents are computed, drawn at random where there are more
-USED = 0.01  # variance of an axis's posterior means from which the VAE uses it (Burda et al., 2016)
 SHOWN_AXES, MOST_SHOWN = 3, 6  # with pictures: so many at least, and those that stand out
 SHOWN_CLASSES = 6  # with more classes, only the two that are furthest apart on an axis
 
@@ -209,6 +209,8 @@ def _notes(model: TrainedModel, available: int) -> list[str]:
     if shown is not None:
         drawn = "drawn at random (method.max_samples)"
         notes.append(f"The VAE was shown {shown:,} of {train:,} training samples, {drawn}.")
+    if isinstance(model.method, BetaVAE) and (starts := model.method.starts()):
+        notes.append(starts)
     if available > MOST_HELD_OUT:
         notes.append(f"Scores are of {MOST_HELD_OUT:,} of {available:,} held-out samples, drawn at random.")
     if model.method.vae_learns == "with labels":

@@ -18,7 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 FOLDS = 5
 DEPTH = 3  # of the decision tree: at most eight answers
 LEVEL = 0.95  # of all intervals of a first look together
-TELLS = 0.3  # how far above chance, of what is possible, a cue alone must be for sure, to tell the label
+WIDER = 1.0  # than for independent samples are the intervals, as folds share their training samples
+TELLS = 0.35  # how far above chance, of what is possible, a cue alone must be for sure, to tell the label
 LEAST_CONFLICTS = 10  # samples of each class that contradict a cue, from which the two can be told apart
 
 Kind = Literal["image", "component", "feature", "file", "column"]
@@ -55,10 +56,14 @@ class CueScore:
 
 
 def score_cues(cues: Sequence[Cue], y: NDArray[np.int64], num_classes: int) -> list[CueScore]:
-    """Score every cue by cross-validation. The more cues there are, the wider is the interval of each (Bonferroni)."""
-    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(y, y))
-    z = NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * max(1, len(cues))))
-    return [score_predictions(_predicted(cue, y, num_classes, folds), y, num_classes, z) for cue in cues]
+    """Score every cue by cross-validation. The more cues there are, the wider is the interval of each."""
+    z = WIDER * standard_errors(len(cues))
+    return [score_predictions(predicted, y, num_classes, z) for predicted in predict(cues, y, num_classes)]
+
+
+def standard_errors(num_cues: int) -> float:
+    """Return how many standard errors an interval reaches to each side, so that all hold together (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * max(1, num_cues)))
 
 
 def score_predictions(predicted: NDArray[np.int64], y: NDArray[np.int64], num_classes: int, z: float) -> CueScore:
@@ -84,8 +89,13 @@ def bar(num_classes: int) -> float:
     return 1 / num_classes + TELLS * (1 - 1 / num_classes)
 
 
+def predict(cues: Sequence[Cue], y: NDArray[np.int64], num_classes: int) -> list[NDArray[np.int64]]:
+    """Predict the label of every sample from each cue alone, by a model that was fitted on the other folds."""
+    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(y, y))
+    return [_predicted(cue, y, num_classes, folds) for cue in cues]
+
+
 def _predicted(cue: Cue, y: NDArray[np.int64], num_classes: int, folds: list[Any]) -> NDArray[np.int64]:
-    """Predict the label of every sample from the cue alone, by a model that was fitted on the other folds."""
     predicted = np.zeros_like(y)
     for train, test in folds:
         if cue.words:

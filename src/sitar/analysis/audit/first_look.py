@@ -52,9 +52,9 @@ def first_look(config: NamedConfig, data: Data) -> tuple[FirstLook, Arrays]:
         look["verdict"] = {"kind": "too few", "words": f"{words}{LEAST_SAMPLES} of each class are needed."}
         return look, {}
     columns = written_down(config, data, index.numpy())
-    cues = [*_measured(x), *columns.cues]
+    cues = [*columns.cues, *_measured(x)]  # of those that tell the same, the first is named first
     scores = score_cues(cues, y, len(classes))
-    order = sorted(range(len(cues)), key=lambda i: -scores[i].accuracy)
+    order = sorted(range(len(cues)), key=lambda i: (-round(scores[i].accuracy, 2), cues[i].kind == "component"))
     ranked = [(cues[i], scores[i]) for i in order]
     look["cues"] = [_entry(cue, score, y, classes) for cue, score in ranked]
     look["same_as_label"] = [{"name": twin, "words": twin_in_words(twin, len(y))} for twin in columns.twins]

@@ -21,6 +21,7 @@ def look_in_words(
 ) -> dict[str, str]:
     """Return the verdict of a first look: its kind, and words. The strongest cue comes first."""
     told = [(cue, score) for cue, score in ranked if score.strength == "tells"]
+    told = [pair for pair in told if pair[0].kind != "component"] or told  # components are named if nothing else is
     sentences = [twin_in_words(name, n) for name in twins]
     if not told:
         sentences.append(_nothing(ranked, num_classes))
@@ -29,7 +30,7 @@ def look_in_words(
     sentences.append(score_in_words(cue.name, score, num_classes))
     if others := [f"{other.name} ({percent(s.accuracy)} %)" for other, s in told[1:]]:
         more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-        sentences.append(f"So do: {', '.join(others[:MOST_NAMED])}{more}.")
+        sentences.append(f"So do: {', '.join(others[:MOST_NAMED])}{more}. They may be one thing, seen in several ways.")
     if tied := [(other, s) for other, s in told if not s.apart]:
         other, s = tied[0]
         sentences.append(apart_in_words(other.name, sum(s.conflicts), n))

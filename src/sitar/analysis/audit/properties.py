@@ -40,25 +40,32 @@ def feature_properties(x: Tensor) -> Properties:
 
 
 def _measure(x: Tensor) -> dict[str, Tensor]:
+    """Measure what is local first: where a corner and the whole image tell the same, the corner is named."""
     channels, height, width = x.shape[1:]
-    light = (x * torch.tensor(GRAY).view(3, 1, 1)).sum(1) if channels == 3 else x.mean(1)
-    found = {"brightness": light.mean((1, 2)), "contrast": light.flatten(1).std(1), "sharpness": _sharpness(light)}
-    if channels == 3:
-        high, low = x.amax(1), x.amin(1)
-        found["saturation"] = ((high - low) / high.clamp_min(1 / 255)).mean((1, 2))
-    found = {name: value.unsqueeze(1) for name, value in found.items()}
-    if channels > 1:
-        found["mean colour" if channels == 3 else "mean of each channel"] = x.mean((2, 3))
     down, across = max(1, height // EDGE), max(1, width // EDGE)
     top, bottom, left, right = slice(down), slice(height - down, None), slice(across), slice(width - across, None)
-    corners = {"top left": (top, left), "top right": (top, right)}
-    corners |= {"bottom left": (bottom, left), "bottom right": (bottom, right)}
-    found |= {f"{name} corner": _patch(x[:, :, rows, columns]) for name, (rows, columns) in corners.items()}
-    found |= {f"{name} edge": _patch(x[:, :, rows]) for name, rows in (("top", top), ("bottom", bottom))}
-    found |= {f"{name} edge": _patch(x[..., columns]) for name, columns in (("left", left), ("right", right))}
-    edges = [x[:, :, top], x[:, :, bottom], x[:, :, down : height - down, left], x[:, :, down : height - down, right]]
+    found = {
+        "top left corner": _patch(x[:, :, top, left]),
+        "top right corner": _patch(x[:, :, top, right]),
+        "bottom left corner": _patch(x[:, :, bottom, left]),
+        "bottom right corner": _patch(x[:, :, bottom, right]),
+        "top edge": _patch(x[:, :, top]),
+        "bottom edge": _patch(x[:, :, bottom]),
+        "left edge": _patch(x[..., left]),
+        "right edge": _patch(x[..., right]),
+    }
+    inner = slice(down, height - down)
+    edges = [x[:, :, top], x[:, :, bottom], x[:, :, inner, left], x[:, :, inner, right]]
     border = torch.cat([edge.flatten(2) for edge in edges], 2)
-    return found | {"border": border.mean(2), "background": _most_frequent(border)}
+    found |= {"background": _most_frequent(border), "border": border.mean(2)}
+    light = (x * torch.tensor(GRAY).view(3, 1, 1)).sum(1) if channels == 3 else x.mean(1)
+    if channels > 1:
+        found["mean colour" if channels == 3 else "mean of each channel"] = x.mean((2, 3))
+    if channels == 3:
+        high, low = x.amax(1), x.amin(1)
+        found["saturation"] = ((high - low) / high.clamp_min(1 / 255)).mean((1, 2)).unsqueeze(1)
+    whole = {"brightness": light.mean((1, 2)), "contrast": light.flatten(1).std(1), "sharpness": _sharpness(light)}
+    return found | {name: value.unsqueeze(1) for name, value in whole.items()}
 
 
 def _patch(patch: Tensor) -> Tensor:
