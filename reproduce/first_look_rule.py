@@ -97,11 +97,11 @@ def main() -> None:
         "wider": wider,
         "tells": tells,
         "repeats": {str(n): len(found) for n, found in none.items()},
-        "labels at random, better than chance": {
+        "random labels": {
             str(w): {str(n): share(lifts(found, w) > 0) for n, found in chance.items()} for w in (1.0, wider)
         },
-        "no cue, tells": {str(n): share(found >= tells) for n, found in none.items()},
-        "one cue, tells": {
+        "no cue": {str(n): share(found >= tells) for n, found in none.items()},
+        "one cue": {
             str(n): {str(rho): share(lifts(sweep(n, 1, rho), wider) >= tells) for rho in STRENGTHS} for n in SAMPLES
         },
     }

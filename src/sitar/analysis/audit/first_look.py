@@ -62,8 +62,9 @@ def first_look(config: NamedConfig, data: Data) -> tuple[FirstLook, Arrays]:
     look["verdict"] = look_in_words(ranked, len(classes), len(y), columns.twins)
     arrays: Arrays = {}
     if x.ndim == 4:
-        telling = [(cue, score) for cue, score in ranked if score.strength == "tells"][:MOST_SHOWN]
-        for place, (cue, _) in enumerate(telling):
+        telling = [cue for cue, score in ranked if score.strength == "tells"]
+        telling.sort(key=lambda cue: cue.kind == "component")  # these come last: the others have a meaning
+        for place, cue in enumerate(telling[:MOST_SHOWN]):
             picture, images = _pictures(cue, x, y, classes)
             look["pictures"].append({"array": f"cue{place}/extremes", **picture})
             arrays[f"cue{place}/extremes"] = images
