@@ -64,7 +64,11 @@ def _measure(x: Tensor) -> dict[str, Tensor]:
     if channels == 3:
         high, low = x.amax(1), x.amin(1)
         found["saturation"] = ((high - low) / high.clamp_min(1 / 255)).mean((1, 2)).unsqueeze(1)
-    whole = {"brightness": light.mean((1, 2)), "contrast": light.flatten(1).std(1), "sharpness": _sharpness(light)}
+    whole = {
+        "brightness": light.mean((1, 2)),
+        "contrast": light.flatten(1).std(1, correction=0),
+        "sharpness": _sharpness(light),
+    }
     return found | {name: value.unsqueeze(1) for name, value in whole.items()}
 
 
