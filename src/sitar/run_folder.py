@@ -407,6 +407,10 @@ class RunFolder:
         write_atomic(place / "pictures.npz", to_npz(arrays))
         write_atomic(self.audit_file, to_json(audit))
 
+    @property
+    def is_audited(self) -> bool:
+        return self.audit_file.is_file()
+
     def audit(self) -> dict[str, Any]:
         """Return audit.json of a run that was audited."""
         command = shlex.join(["sitar", "audit", str(self.path)])

@@ -99,7 +99,7 @@ def leave_audit(folder: RunFolder, classes: list[str], size: int, random: np.ran
     ends = {"hospital": ["hospital = north", "hospital = south"], "top left corner": ["lowest", "highest"]}
     look = {
         "n": 500, "of": 500, "chance": 1 / len(classes), "rule": {"bar": 0.7, "level": 0.95}, "cues": cues,
-        "same_as_label": [{"name": "ward", "words": "Ward follows the label one to one."}],
+        "same_as_label": [{"name": "ward", "words": "Ward follows.", "question": "Ask about the ward."}],
         "left_out": {"patient": "has a value of its own"}, "classes": dict.fromkeys(classes, 250),
         "pictures": [
             {"array": f"cue{i}/extremes", "cue": name, "classes": classes[:6], "ends": ends[name],

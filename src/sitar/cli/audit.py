@@ -88,7 +88,7 @@ def _show_first_look(look: dict[str, Any]) -> None:
     if look["cues"]:
         print_table(first_look_table(look))
     typer.echo(look["verdict"]["words"])
-    for asked in dict.fromkeys(cue["question"] for cue in look["cues"] if cue["question"]):
+    for asked in dict.fromkeys(cue["question"] for cue in [*look["same_as_label"], *look["cues"]] if cue["question"]):
         typer.echo(f"  - {asked}")
 
 

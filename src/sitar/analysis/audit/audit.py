@@ -51,7 +51,7 @@ def check_has_axes(config: RunConfig) -> None:
 
 def take_first_look(config: RunConfig, folder: RunFolder, *, progress: bool = True) -> Audit:
     """Take the first look only: no VAE is trained. The findings are written into `folder`."""
-    if folder.audit_file.is_file() and folder.audit()["axes"]:
+    if folder.is_audited and folder.audit()["axes"]:
         raise RunError(f"{str(folder.path)!r} has a whole audit, first look included. Leave --first out.")
     look, arrays = first_look(config.data, load_data(config.data, progress))
     words = "Only the first look was taken: no VAE was trained."

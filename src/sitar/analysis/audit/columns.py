@@ -30,11 +30,11 @@ LABEL_NAMES = ("label", "class", "target")  # parts of a column's name that say 
 class Columns:
     """Holds the cues that are written down, the columns that follow the label one to one, and why some are left out.
 
-    `twins` are those that follow the label one to one, and are not called a label.
+    `twins` are columns that follow the label one to one and are not called a label: the class of each of their values.
     """
 
     cues: list[Cue] = field(default_factory=list)
-    twins: list[str] = field(default_factory=list)
+    twins: dict[str, dict[str, str]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, words: Sequence[str], y: NDArray[np.int64], classes: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class Columns:
             if same or any(part in name.casefold() for part in LABEL_NAMES):
                 self.left_out[name] = "is the label under another name"
             else:
-                self.twins.append(name)
+                self.twins[name] = names
         elif (cue := column_cue(name, words)) is None:
             self.left_out[name] = f"has values of fewer than {LEAST_OF_A_VALUE} samples each, as a name or a number has"
         else:

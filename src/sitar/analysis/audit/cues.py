@@ -18,8 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 FOLDS = 5
 DEPTH = 3  # of the decision tree: at most eight answers
 LEVEL = 0.95  # of all intervals of a first look together
-WIDER = 1.0  # than for independent samples are the intervals, as folds share their training samples
-TELLS = 0.35  # how far above chance, of what is possible, a cue alone must be for sure, to tell the label
+WIDER = 1.2  # than for independent samples are the intervals, as folds share their training samples
+TELLS = 0.3  # how far above chance, of what is possible, a cue alone must be for sure, to tell the label
 LEAST_CONFLICTS = 10  # samples of each class that contradict a cue, from which the two can be told apart
 
 Kind = Literal["image", "component", "feature", "file", "column"]

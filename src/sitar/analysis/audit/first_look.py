@@ -12,7 +12,14 @@ from torch import Tensor
 
 from sitar.analysis.audit.columns import written_down
 from sitar.analysis.audit.cues import LEAST_CONFLICTS, LEVEL, TELLS, Cue, CueScore, bar, direction, score_cues
-from sitar.analysis.audit.first_words import apart_in_words, look_in_words, question, score_in_words, twin_in_words
+from sitar.analysis.audit.first_words import (
+    apart_in_words,
+    look_in_words,
+    question,
+    score_in_words,
+    twin_in_words,
+    twin_question,
+)
 from sitar.analysis.audit.properties import feature_properties, image_properties
 from sitar.analysis.audit.verdict import LEAST_SAMPLES
 from sitar.analysis.samples import subset
@@ -57,9 +64,16 @@ def first_look(config: NamedConfig, data: Data) -> tuple[FirstLook, Arrays]:
     order = sorted(range(len(cues)), key=lambda i: (-round(scores[i].accuracy, 2), cues[i].kind == "component"))
     ranked = [(cues[i], scores[i]) for i in order]
     look["cues"] = [_entry(cue, score, y, classes) for cue, score in ranked]
-    look["same_as_label"] = [{"name": twin, "words": twin_in_words(twin, len(y))} for twin in columns.twins]
+    look["same_as_label"] = [
+        {
+            "name": name,
+            "words": twin_in_words(name, len(y), name in data.attributes),
+            "question": twin_question(name, class_of),
+        }
+        for name, class_of in columns.twins.items()
+    ]
     look["left_out"] = columns.left_out
-    look["verdict"] = look_in_words(ranked, len(classes), len(y), columns.twins)
+    look["verdict"] = look_in_words(ranked, len(classes), len(y), [twin["words"] for twin in look["same_as_label"]])
     arrays: Arrays = {}
     if x.ndim == 4:
         telling = [cue for cue, score in ranked if score.strength == "tells"]

@@ -5,7 +5,7 @@ A cue that tells the label may be what the label means. So no sentence calls it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ MOST_NAMED = 5
 def look_in_words(
     ranked: Sequence[tuple[Cue, CueScore]], num_classes: int, n: int, twins: Sequence[str]
 ) -> dict[str, str]:
-    """Return the verdict of a first look: its kind, and words. The strongest cue comes first."""
+    """Return the verdict of a first look: its kind, and words. `twins` are sentences that come first."""
     told = [(cue, score) for cue, score in ranked if score.strength == "tells"]
     told = [pair for pair in told if pair[0].kind != "component"] or told  # components are named if nothing else is
-    sentences = [twin_in_words(name, n) for name in twins]
+    sentences = [*twins]
     if not told:
         sentences.append(_nothing(ranked, num_classes))
         return {"kind": "cannot tell" if twins else "nothing", "words": " ".join(sentences)}
@@ -45,7 +45,7 @@ def score_in_words(name: str, score: CueScore, num_classes: int) -> str:
     """Say how well a cue alone tells the label."""
     interval = f"[{percent(score.low)}, {percent(score.high)}]"
     return (
-        f"{name[0].upper()}{name[1:]} tells the label: it alone gets {percent(score.accuracy)} % {interval} where "
+        f"{_capital(name)} tells the label: it alone gets {percent(score.accuracy)} % {interval} where "
         f"chance is {percent(1 / num_classes)} %."
     )
 
@@ -55,12 +55,19 @@ def apart_in_words(name: str, conflicts: int, n: int) -> str:
     return f"Cannot tell label and {name} apart in this data: {conflicts:,} of {n:,} samples contradict."
 
 
-def twin_in_words(name: str, n: int) -> str:
-    """Say what a column means that follows the label one to one."""
-    return (
-        f"{name[0].upper()}{name[1:]} follows the label one to one. Either it is the label under another name, or: "
-        + apart_in_words(name, 0, n)
+def twin_in_words(name: str, n: int, is_attribute: bool) -> str:
+    """Say what a column means that follows the label one to one. Of an attribute we know that it is not the label."""
+    other = (
+        "" if is_attribute else " Either it is the label under another name, or this data does not say which is meant."
     )
+    return f"{_capital(name)} follows the label one to one.{other} {apart_in_words(name, 0, n)}"
+
+
+def twin_question(name: str, class_of: Mapping[str, str]) -> str:
+    """Return the question that would tell label and column apart."""
+    (first, label), (second, other), *_ = class_of.items()
+    named = f"of class {label!r} with {name} = {second}, or of class {other!r} with {name} = {first}"
+    return f"Ask for labels of images {named}: `sitar ask` shows images from where the model will be used."
 
 
 def question(cue: Cue, y: NDArray[np.int64], classes: Sequence[str]) -> str:
@@ -83,6 +90,10 @@ def percent(share: float) -> str:
     """Write a share in percent, without decimals. What is not 100 % is not called so."""
     rounded = round(100 * share)
     return str(rounded if share == 1 or rounded < 100 else 99)
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _nothing(ranked: Sequence[tuple[Any, CueScore]], num_classes: int) -> str:

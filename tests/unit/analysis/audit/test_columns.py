@@ -53,7 +53,7 @@ def test_names_are_no_cue(words: list[str]) -> None:
 def test_columns_that_follow_the_label(name: str, words: list[str], twin: bool, left_out: str | None) -> None:
     columns = Columns()
     columns.add(name, [words[label] for label in Y], Y, ("cat", "dog"))
-    assert (columns.twins == [name]) == twin
+    assert columns.twins == ({name: {"A": "cat", "B": "dog"}} if twin else {})
     assert columns.left_out.get(name) == left_out
     assert columns.cues == []
 
@@ -62,4 +62,4 @@ def test_one_sample_that_contradicts_makes_a_column_a_cue() -> None:
     columns = Columns()
     columns.add("ward", ["B", *(("A", "B")[label] for label in Y[1:])], Y, ("cat", "dog"))
     assert [cue.name for cue in columns.cues] == ["ward"]
-    assert columns.twins == []
+    assert columns.twins == {}

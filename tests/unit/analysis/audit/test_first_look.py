@@ -236,8 +236,19 @@ def test_a_column_that_follows_the_label_one_to_one_is_named(table: Any) -> None
     assert twin["name"] == "ward"
     assert "Either it is the label under another name" in twin["words"]
     assert f"Cannot tell label and ward apart in this data: 0 of {look['n']} samples contradict." in twin["words"]
+    assert "of class 'lying' with ward = B, or of class 'standing' with ward = A" in twin["question"]
     assert look["verdict"]["kind"] == "cannot tell"
     assert "ward" not in {cue["name"] for cue in look["cues"]}
+
+
+def test_an_attribute_is_not_taken_for_the_label() -> None:
+    """It was named as something else than the label, so only one reading is left."""
+    config = load_config("color_mnist/vae", ["data.rho=1.0", "data.train_size=300", "data.image_size=14"]).data
+    (twin,) = first_look(config, load_data(config))[0]["same_as_label"]
+    assert twin["words"].startswith(
+        "Color follows the label one to one. Cannot tell label and color apart in this data"
+    )
+    assert "another name" not in twin["words"]
 
 
 def test_the_question_names_the_images_that_are_missing(table: Any) -> None:

@@ -59,7 +59,7 @@ def _first_look(look: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint8]]
         "bar": float(look["rule"]["bar"]),
         "told": [_cue(cue, pictures.get(cue["name"]), arrays) for cue in told],
         "weak": [{"name": cue["name"], "accuracy": float(cue["accuracy"])} for cue in weak],
-        "same": [str(twin["words"]) for twin in look["same_as_label"]],
+        "asked": [str(twin["question"]) for twin in look["same_as_label"]],
         "count": len(look["cues"]),
     }
 

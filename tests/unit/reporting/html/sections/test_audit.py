@@ -42,7 +42,7 @@ def test_the_page_shows_all_of_it(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", classes=("<b>cat</b>", "dog"))
     text = read(write_report([folder.path], tmp_path / "report.html")).text
     for words in ("Top left corner tells the label.", "Cannot tell.", "Ask for labels.", "no such image", "<b>cat</b>",
-                  "brightness (60.0 %)", "Axis 1 alone predicts the label.", "A note."):  # fmt: skip
+                  "brightness (60.0 %)", "Axis 1 alone predicts", "A note.", "Ask about the ward."):  # fmt: skip
         assert words.replace(" %", "\u00a0%") in text or words in text
 
 
