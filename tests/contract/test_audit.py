@@ -305,6 +305,19 @@ def test_data_too_small_for_a_held_out_sample_is_said(tmp_path: Path) -> None:
         audit_run(folder, "cpu")
 
 
+def test_ten_samples_have_an_answer_and_no_vae(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(10, 3)), y=[0, 1] * 5)
+    config = load_config("npz/vae", [f"data.file={tmp_path / 'data.npz'}", "data.val_share=0.05"])
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"no val split .* are too few"):
+        train_and_audit(
+            config, RunFolder(tmp_path / "run"), device="cpu", progress=False,
+            on_first_look=lambda look: said.append(look["verdict"]["words"]),
+        )  # fmt: skip
+    assert said[0].startswith("Too few samples for a first look: class '0' has 4 training samples")
+    assert not (tmp_path / "run").exists()
+
+
 def test_unfinished_and_damaged_runs_are_refused(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "config.yaml").write_bytes(runs().config_file.read_bytes())

@@ -14,7 +14,7 @@ from sitar.analysis.audit.attribute import attribute_in_words, attribute_scores
 from sitar.analysis.audit.first_look import FirstLook, first_look
 from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, judge, too_few
 from sitar.analysis.latents import decodes_images, ordered, posterior_means, vae_of
-from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, holds_images, subset
+from sitar.analysis.samples import HELD_OUT, check_held_out, check_same_data, held_out, holds_images, subset
 from sitar.analysis.traversal import extremes, traversal
 from sitar.config import RunConfig, run_config
 from sitar.data import Data, load_data
@@ -89,6 +89,7 @@ def train_and_audit(
     def look(data: Data) -> None:
         looks.append(first_look(config.data, data))
         on_first_look(looks[0][0])
+        check_held_out(config, data)
 
     data = train_keeping_data(
         config, folder, device=device, resume=True, progress=progress, overrides=overrides, on_data=look

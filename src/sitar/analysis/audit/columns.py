@@ -43,7 +43,7 @@ class Columns:
         if len(set(words)) < 2:
             self.left_out[name] = "has one value for all samples"
         elif _follows(words, y):
-            names = {word: classes[label] for word, label in zip(words, y.tolist(), strict=True)}
+            names = {word: classes[int(label)] for word, label in zip(words, y, strict=True)}
             same = all(word.casefold() == label.casefold() for word, label in names.items())
             if same or any(part in name.casefold() for part in LABEL_NAMES):
                 self.left_out[name] = "is the label under another name"

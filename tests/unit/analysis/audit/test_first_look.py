@@ -260,6 +260,23 @@ def test_the_question_names_the_images_that_are_missing(table: Any) -> None:
     assert "of class 'standing' with hospital = north" in hospital["question"]
 
 
+def test_columns_beside_features_are_held_against_the_label(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(300) % 2
+    site = np.where(follows(y, 0), "south", "north")
+    rows = [
+        f"{a:.3f},{b:.3f},{label},{place}"
+        for a, b, label, place in zip(*random.normal(size=(2, 300)), y, site, strict=True)
+    ]
+    (tmp_path / "features.csv").write_text("\n".join(["f1,f2,label,site", *rows]) + "\n")
+    config = load_config("features/vae", [f"data.file={tmp_path / 'features.csv'}", "data.feature_columns=f*"]).data
+    look, _ = first_look(config, load_data(config))
+    assert telling(look) == ["site"]
+    assert {"feature 0", "feature 1", "principal component 1"} <= {cue["name"] for cue in look["cues"]}
+    counts = next(cue for cue in look["cues"] if cue["name"] == "site")["counts"]
+    assert sum(sum(row.values()) for row in counts.values()) == len(load_data(config).train)
+
+
 def test_files_of_another_size_or_kind_are_a_cue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "cache"))
     x, y = shapes(0, 200)
