@@ -268,6 +268,15 @@ def test_what_is_left_out_is_said(runs: Callable[..., RunFolder], monkeypatch: p
     assert (audit["held_out"]["n"], audit["held_out"]["of"]) == (150, 400)
 
 
+def test_an_audit_says_that_its_vae_was_started_anew(runs: Callable[..., RunFolder]) -> None:
+    folder = runs(beta=1e4, restarts=1)
+    audit = audit_run(folder, "cpu")
+    assert audit["verdict"]["kind"] == "nothing encoded"
+    assert "The VAE used no axis after 2 of 2 starts; the last had a beta of 5000." in audit["notes"]
+    assert audit["first_look"]["verdict"]["kind"] == "tells"  # there is an answer all the same
+    assert not any("starts" in note for note in audit_run(runs(), "cpu")["notes"])
+
+
 def refused(folder: RunFolder, error: type[Exception], message: str) -> None:
     """Nothing in the folder changes."""
     before = hashes(folder.path)
