@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 EXPLAIN_VERSION = 2  # of artifacts/explain.json
-AUDIT_VERSION = 1  # of artifacts/audit/audit.json
+AUDIT_VERSION = 2  # of artifacts/audit/audit.json
 RENAMED_PARTS = {"through": "shared_axes", "wrong": "mistakes"}  # version 1 of explain.json: version 2
 
 
@@ -163,6 +163,11 @@ def upgrade_explanation(explanation: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(reasons, Mapping):
         renamed["reasons"] = {RENAMED_PARTS.get(key, key): reason for key, reason in reasons.items()}
     return {**renamed, "version": EXPLAIN_VERSION}
+
+
+def upgrade_audit(audit: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring an audit of version 1, which had no first look, to version 2."""
+    return {"first_look": None, **audit, "version": AUDIT_VERSION}
 
 
 def sound_parts(explanation: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from sitar.findings import (
     array_parts,
     arrays_fit,
     sound_parts,
+    upgrade_audit,
     upgrade_explanation,
 )
 
@@ -416,10 +417,14 @@ class RunFolder:
         write_atomic(place / "pictures.npz", to_npz(arrays))
         write_atomic(self.audit_file, to_json(audit))
 
+    @property
+    def is_audited(self) -> bool:
+        return self.audit_file.is_file()
+
     def audit(self) -> dict[str, Any]:
         """Return audit.json of a run that was audited."""
         command = shlex.join(["sitar", "audit", str(self.path)])
-        return self._findings(self.audit_file, (AUDIT_VERSION,), command)
+        return upgrade_audit(self._findings(self.audit_file, (1, AUDIT_VERSION), command))
 
     def audit_arrays(self) -> Arrays:
         return self._arrays(self.audit_file.parent / "pictures.npz")

@@ -228,7 +228,7 @@ def test_features_have_no_pictures(tmp_path: Path) -> None:
     assert len(audit["axes"]) == 4
     assert audit["pictures"] == []
     assert any("features, not images" in note for note in audit["notes"])
-    assert [path.name for path in draw_audit(folder)] == ["axes.png"]
+    assert [path.name for path in draw_audit(folder)] == ["first_look.png", "axes.png"]
 
 
 @pytest.mark.usefixtures("_toys", "cache")
@@ -246,7 +246,7 @@ def test_behind_a_frozen_encoder_there_are_real_images_only(tmp_path: Path) -> N
     with np.load(folder.audit_file.parent / "pictures.npz") as arrays:
         assert all(name.endswith("/extremes") for name in arrays)
         assert arrays
-    assert len(draw_audit(folder)) == 4
+    assert len([path for path in draw_audit(folder) if path.name.startswith("ax")]) == 4
 
 
 @pytest.mark.usefixtures("_toys")
@@ -266,6 +266,15 @@ def test_what_is_left_out_is_said(runs: Callable[..., RunFolder], monkeypatch: p
     assert "The VAE was shown 100 of 300 training samples" in audit["notes"][0]
     assert "Scores are of 150 of 400 held-out samples" in audit["notes"][1]
     assert (audit["held_out"]["n"], audit["held_out"]["of"]) == (150, 400)
+
+
+def test_an_audit_says_that_its_vae_was_started_anew(runs: Callable[..., RunFolder]) -> None:
+    folder = runs(beta=1e4, restarts=1)
+    audit = audit_run(folder, "cpu")
+    assert audit["verdict"]["kind"] == "nothing encoded"
+    assert "The VAE used no axis after 2 of 2 starts; the last had a beta of 5000." in audit["notes"]
+    assert audit["first_look"]["verdict"]["kind"] == "tells"  # there is an answer all the same
+    assert not any("starts" in note for note in audit_run(runs(), "cpu")["notes"])
 
 
 def refused(folder: RunFolder, error: type[Exception], message: str) -> None:
@@ -303,6 +312,19 @@ def test_data_too_small_for_a_held_out_sample_is_said(tmp_path: Path) -> None:
     folder = run(settings("vae", data=data, model={"latent_dim": 2, "hidden": 4}), tmp_path / "run")
     with pytest.raises(DataError, match=r"no val split .* 4 training samples are too few .*data\.val_share"):
         audit_run(folder, "cpu")
+
+
+def test_ten_samples_have_an_answer_and_no_vae(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(10, 3)), y=[0, 1] * 5)
+    config = load_config("npz/vae", [f"data.file={tmp_path / 'data.npz'}", "data.val_share=0.05"])
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"no val split .* are too few"):
+        train_and_audit(
+            config, RunFolder(tmp_path / "run"), device="cpu", progress=False,
+            on_first_look=lambda look: said.append(look["verdict"]["words"]),
+        )  # fmt: skip
+    assert said[0].startswith("Too few samples for a first look: class '0' has 4 training samples")
+    assert not (tmp_path / "run").exists()
 
 
 def test_unfinished_and_damaged_runs_are_refused(runs: Callable[..., RunFolder], tmp_path: Path) -> None:

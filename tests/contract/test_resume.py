@@ -169,6 +169,7 @@ EVERYWHERE: dict[str, Callable[[], RunConfig]] = {
     ),
     "two objectives": lambda: toy("toy_tally", train={"epochs": 2}, second_slope=2.0),
     "a last layer, selected": lambda: toy("afr", train={"selection": "val_average"}, last_epochs=2),
+    "a vae that starts anew": lambda: toy("vae", train={"epochs": 2}, beta=1e4, restarts=2),
     "several phases": lambda: toy("toy_relay", train={"schedule": "cosine"}),
     "several phases, selected": lambda: toy("toy_relay", train={"selection": "val_average", "patience": 3}),
 }

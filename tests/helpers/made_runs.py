@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from sitar.findings import EXPLAIN_VERSION
+from sitar.findings import AUDIT_VERSION, EXPLAIN_VERSION
 from sitar.run_folder import RunFolder
 
 SPLITS = ("train", "val", "id_test", "ood_test")
@@ -74,6 +74,8 @@ def make_run(
     folder.environment_file.write_text(json.dumps(environment))
     if explained:
         explain(folder, method, list(classes), axes, size, random, predictions)
+        if method == "sitar":
+            leave_audit(folder, list(classes), size, random)
     folder.finish(
         {
             "version": 1, "dataset": "made", "method": method, "needs_groups": method == "dfr", "preset": preset,
@@ -82,6 +84,42 @@ def make_run(
         }
     )  # fmt: skip
     return folder
+
+
+def leave_audit(folder: RunFolder, classes: list[str], size: int, random: np.random.Generator) -> None:
+    """What `sitar audit` leaves: a cue that cannot be told from the label, a column, a weak cue and an axis."""
+    counts = {word: dict.fromkeys(classes, 60) for word in ("north", "south")}
+    common = {"interval": [0.84, 0.92], "strength": "tells", "conflicts": dict.fromkeys(classes, 3), "apart": False}
+    tells = {"words": "It tells the label.", "cannot_tell": "Cannot tell.", "question": "Ask for labels."}
+    cues = [
+        {"name": "top left corner", "kind": "image", "accuracy": 0.88, "counts": None, **common, **tells},
+        {"name": "hospital", "kind": "column", "accuracy": 0.88, "counts": counts, **common, **tells},
+        {"name": "brightness", "kind": "image", "accuracy": 0.6, "counts": None, **common, "strength": "a little"},
+    ]
+    ends = {"hospital": ["hospital = north", "hospital = south"], "top left corner": ["lowest", "highest"]}
+    look = {
+        "n": 500, "of": 500, "chance": 1 / len(classes), "rule": {"bar": 0.7, "level": 0.95}, "cues": cues,
+        "same_as_label": [{"name": "ward", "words": "Ward follows.", "question": "Ask about the ward."}],
+        "left_out": {"patient": "has a value of its own"}, "classes": dict.fromkeys(classes, 250),
+        "pictures": [
+            {"array": f"cue{i}/extremes", "cue": name, "classes": classes[:6], "ends": ends[name],
+             "counts": [[6, 0] if i else [6, 6] for _ in classes[:6]]}
+            for i, name in enumerate(("top left corner", "hospital"))
+        ],
+        "verdict": {"kind": "cannot tell", "words": "Top left corner tells the label."},
+    }  # fmt: skip
+    axis = {"axis": 1, "used": True, "accuracy": 0.8, "intervals": {"accuracy": [0.7, 0.9]}}
+    audit = {
+        "version": AUDIT_VERSION, "preset": "made", "seed": 0, "first_look": look, "axes": [axis], "chance": 0.5,
+        "rule": {"lift": 0.4, "gap": 0.05}, "attribute": None, "notes": ["A note."],
+        "pictures": [{"axis": 1, "classes": classes[:6], "values": [-1.0, 0.0, 1.0]}],
+        "verdict": {"kind": "one", "words": "Axis 1 alone predicts the label.", "axes": [1]},
+    }  # fmt: skip
+    shown = len(classes[:6])
+    arrays = {f"cue{i}/extremes": random.integers(0, 256, (shown, 2, 6, 3, size, size)) for i in range(2)}
+    arrays |= {"axis1/extremes": random.integers(0, 256, (shown, 2, 8, 3, size, size))}
+    arrays |= {"axis1/traversal": random.integers(0, 256, (6, 3, 3, size, size))}
+    folder.write_audit(audit, {name: array.astype(np.uint8) for name, array in arrays.items()})
 
 
 def explain(

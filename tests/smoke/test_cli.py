@@ -198,6 +198,49 @@ def test_audit_of_own_data(tmp_path: Path) -> None:
     assert json.loads(sitar("audit", "images", *few, cwd=tmp_path).stdout)["verdict"]["kind"] == "too few"
 
 
+def test_the_first_look_of_an_audit_trains_nothing(tmp_path: Path) -> None:
+    """A folder with images and a table: it says at once what tells the label, and the whole audit can follow."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    (tmp_path / "scans" / "images").mkdir(parents=True)
+    lines = ["path,label,hospital,patient"]
+    for i in range(160):
+        pixels = random.integers(0, 200, (16, 16, 3), dtype=np.uint8)
+        pixels[:2, -2:] = 255 * (i % 2)
+        Image.fromarray(pixels).save(tmp_path / "scans" / "images" / f"{i}.png")
+        lines.append(f"images/{i}.png,{('ill', 'well')[i % 2]},{('A', 'B')[i % 2]},p{i}")
+    (tmp_path / "scans" / "samples.csv").write_text("\n".join(lines) + "\n")
+    done = sitar("audit", "scans", "--first", "--set", "data.image_size=16", "--quiet", cwd=tmp_path)
+    assert "Top right corner tells the label: it alone gets 100 %" in done.stdout
+    assert "Cannot tell label and top right corner apart in this data: 0 of 112 samples contradict." in done.stdout
+    assert "Hospital follows the label one to one. Either it is the label under another name" in done.stdout
+    assert "Left out of the first look: patient has values of fewer than 10 samples each" in done.stdout
+    assert "Only the first look was taken" in done.stdout
+    for picture in re.findall(r"\S+\.png", done.stdout):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    (place,) = (tmp_path / "runs" / "table" / "vae").iterdir()
+    assert place.name.endswith("-first")
+    assert [path.name for path in place.iterdir()] == ["artifacts"]  # no run
+    found = json.loads((place / "artifacts/audit/audit.json").read_text())
+    printed = sitar("audit", "scans", "--first", "--set", "data.image_size=16", "--json", "--quiet", cwd=tmp_path)
+    assert json.loads(printed.stdout) == {"run": str(place.relative_to(tmp_path)), **found}
+
+
+def test_the_first_look_of_a_run(tmp_path: Path) -> None:
+    """A run without a VAE has one, and a whole audit is not replaced by one."""
+    sitar("train", "color_mnist/erm", *TINY, "--out", "erm", "--quiet", cwd=tmp_path)
+    said = sitar("audit", "erm", "--first", cwd=tmp_path).stdout
+    assert "Color tells the label" in said
+    assert "mean colour" in said
+    assert "First look." in sitar("report", "erm", "--out", "report.html", cwd=tmp_path).stdout + (
+        tmp_path / "report.html"
+    ).read_text(encoding="utf-8")
+    sitar("audit", "color_mnist", *TINY, "--out", "vae", "--quiet", cwd=tmp_path)
+    assert "Leave --first out" in sitar_error("audit", "vae", "--first", cwd=tmp_path)
+
+
 def test_audit_of_one_class_is_refused(tmp_path: Path) -> None:
     import numpy as np
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sitar.data.types import EvalSplit
+from sitar.config import RunConfig
+from sitar.data.types import Data, EvalSplit
 from sitar.errors import DataError, RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.registry import DATASETS
@@ -22,18 +23,24 @@ def held_out(model: TrainedModel, most: int, *, least: int = 1, mixed: bool = Fa
     """
     split = model.data.evaluation.get(HELD_OUT)
     if split is None or len(split) < least:
-        raise _no_held_out(model)
+        raise _no_held_out(model.config, model.data)
     index = permutation(len(split))[:most] if mixed else subset(len(split), most)
     return split.x[index], split.y[index].cpu()
 
 
-def _no_held_out(model: TrainedModel) -> DataError:
+def check_held_out(config: RunConfig, data: Data) -> None:
+    """Refuse data without held-out samples, before a model is trained on it."""
+    if not len(data.evaluation.get(HELD_OUT, ())):
+        raise _no_held_out(config, data)
+
+
+def _no_held_out(config: RunConfig, data: Data) -> DataError:
     """Say what to do, where the split is one that we make."""
     message = f"This data has no {HELD_OUT} split with samples, and samples that were trained on do not count."
-    share = DATASETS.get(model.config.data.name).val_share(model.config.data)
+    share = DATASETS.get(config.data.name).val_share(config.data)
     if share is not None:
         message += (
-            f" {len(model.data.train):,} training samples are too few to set a share of {share:g} aside: bring more, "
+            f" {len(data.train):,} training samples are too few to set a share of {share:g} aside: bring more, "
             "or raise data.val_share."
         )
     return DataError(message)

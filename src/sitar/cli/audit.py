@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,8 @@ def command(
         ),
     ],
     root: Annotated[str | None, typer.Option(help="Folder with the images of a table, or of a preset.")] = None,
+    table: Annotated[str | None, typer.Option(help="Table in the folder, where it has several.")] = None,
+    first: Annotated[bool, typer.Option("--first", help="Stop after the first look: train no VAE.")] = False,
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the VAE.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder of the VAE; default runs/PRESET/seedN.")] = None,
@@ -26,9 +28,10 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find latent axes that give the label away, and so tempt a model with a shortcut. Group labels are not needed."""
-    from sitar.analysis.audit.audit import audit_run, train_and_audit
+    """Find simple cues and latent axes that tell the label, and so tempt a model. Group labels are not needed."""
+    from sitar.analysis.audit.audit import audit_run, take_first_look, train_and_audit
     from sitar.analysis.audit.target import find_target
+    from sitar.config import run_config
     from sitar.errors import ConfigError
     from sitar.presets import load_config
     from sitar.reporting.figures.audit_figure import draw_audit
@@ -36,17 +39,32 @@ def command(
     from sitar.run_folder import RunFolder
     from sitar.training.run import default_folder
 
-    target = find_target(what, set_ or [], root)
+    show = _ignore if as_json else _show_first_look
+    target = find_target(what, set_ or [], root, table)
     if isinstance(target, RunFolder):
         if out is not None or seed is not None:
             raise ConfigError(f"{what!r} is a run, and the audit is written into it: leave --out and --seed out.")
-        folder, audit = target, audit_run(target, device)
+        folder = target
+        if first:
+            folder.result()  # refuses a run that is not finished
+            audit = take_first_look(run_config(folder.read_config()), folder, progress=not quiet)
+            show(audit["first_look"])
+        else:
+            audit = audit_run(target, device, show)
     else:
         preset, overrides = target
         config = load_config(preset, overrides, seed)
-        folder = RunFolder(default_folder(config, overrides) if out is None else out)
+        place = default_folder(config, overrides) if out is None else out
         try:
-            audit = train_and_audit(config, folder, overrides=overrides, device=device, progress=not quiet)
+            if first:
+                folder = RunFolder(place.with_name(f"{place.name}-first") if out is None else place)
+                audit = take_first_look(config, folder, progress=not quiet)
+                show(audit["first_look"])
+            else:
+                folder = RunFolder(place)
+                audit = train_and_audit(
+                    config, folder, overrides=overrides, device=device, progress=not quiet, on_first_look=show
+                )
         except KeyboardInterrupt:
             print("\nStopped. The same command continues where it was.", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -61,3 +79,18 @@ def command(
     if drawn:
         typer.echo("Pictures: " + "  ".join(map(str, drawn)))
     typer.echo(f"Findings: {folder.audit_file}")
+
+
+def _show_first_look(look: dict[str, Any]) -> None:
+    """Print what the first look has found, at once: the VAE takes minutes."""
+    from sitar.reporting.tables.audit import first_look_table
+
+    if look["cues"]:
+        print_table(first_look_table(look))
+    typer.echo(look["verdict"]["words"])
+    for asked in dict.fromkeys(cue["question"] for cue in [*look["same_as_label"], *look["cues"]] if cue["question"]):
+        typer.echo(f"  - {asked}")
+
+
+def _ignore(look: dict[str, Any]) -> None:
+    """Print nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from sitar.config import NamedConfig
@@ -21,6 +22,16 @@ class Prepared(NamedTuple):
 
     samples: SampleTable
     images: Cached
+
+
+class Metadata(NamedTuple):
+    """Holds all that is written down of samples beside their label: words by column, in the order of `files`.
+
+    `files` names samples as a sample table does.
+    """
+
+    files: Sequence[Any]
+    columns: Mapping[str, Sequence[str]]
 
 
 class Dataset:
@@ -52,6 +63,11 @@ class Dataset:
     def samples(cls, config: Any) -> SampleTable:
         """Read the label, the split and the attribute of every sample. No image is opened."""
         raise NotImplementedError
+
+    @classmethod
+    def metadata(cls, config: Any) -> Metadata | None:
+        """Read what else is written down of the samples, for `sitar audit`; None: nothing is."""
+        return None
 
     @classmethod
     def load(cls, config: Any, watch: Watch = unwatched) -> Data:

@@ -58,6 +58,12 @@ def sample_columns(table: TableFile, config: ColumnsConfig) -> SampleColumns:
     return SampleColumns(label, column(config.split_column), column(config.attribute_column), column(config.split_by))
 
 
+def other_columns(table: TableFile, config: ColumnsConfig, known: Sequence[str]) -> dict[str, list[str]]:
+    """Read every column but the label, the split, what it is split by, and those that are `known`."""
+    said = {config.label_column, config.split_column, config.split_by, *known}
+    return {name: table.words(name) for name in table.names if name not in said}
+
+
 def sample_table_from_columns(files: NDArray[Any], columns: SampleColumns, config: SplitConfig) -> SampleTable:
     """Return the table of a user's samples. A split that is not given is made."""
     label, classes = _numbered(columns.label)

@@ -6,6 +6,7 @@ Departures: none from the paper's hypothesis validation but the sizes (docs/meth
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal
 
 import torch
@@ -20,12 +21,21 @@ from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Obje
 from sitar.models.build import build_vae
 from sitar.registry import METHODS
 
+USED = 0.01  # variance of an axis's posterior means from which the VAE uses it (Burda et al., 2016)
+MOST_COUNTED = 2000  # samples whose latents say which axes are used
+
 
 class BetaVAEConfig(NamedConfig):
     name: Literal["vae"] = "vae"
     beta: float = Field(default=2.0, ge=0, description="weight of the KL divergence")
     max_samples: int | None = Field(
         default=None, gt=1, description="training samples that it is shown, drawn at random; null: all"
+    )
+    restarts: int = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="how often training starts anew where the VAE uses no axis; the last time with half of beta",
     )
     l2: float = Field(default=1e-4, gt=0, description="weight of the logistic regression's squared weights")
 
@@ -35,18 +45,31 @@ class BetaVAE(Method):
     Config = BetaVAEConfig
     vae_learns = "without labels"
     shown: Tensor | None
+    used: Tensor | None
+    beta: Tensor | None
 
     def __init__(self, config: BetaVAEConfig, model: ModelConfig, task: Task) -> None:
         super().__init__()
         self.config = config
-        self.vae = build_vae(model, task)
+        self.build = lambda: build_vae(model, task)
+        self.vae = self.build()
         self.head = nn.Linear(model.axes, task.num_classes)
         all_of_them = config.max_samples is None or config.max_samples >= task.num_train
         self.register_buffer("shown", None if all_of_them else torch.randperm(task.num_train)[: config.max_samples])
+        starts = torch.full((config.restarts + 1,), -1) if config.restarts else None
+        self.register_buffer("used", starts)  # axes after each start; -1: there was none yet
+        self.register_buffer("beta", torch.tensor(config.beta) if config.restarts else None)
 
     def phases(self) -> Iterator[Phase]:
         learned = [p for name, p in self.vae.named_parameters() if not name.startswith("backbone.")]
-        yield GradientPhase("vae", (Objective(self.loss, learned),), indices=self.shown, select=False)
+        for start in range(self.config.restarts + 1):
+            name = f"vae, start {start + 1}" if start else "vae"
+            yield GradientPhase(name, (Objective(self.loss, learned),), indices=self.shown, select=False)
+            if self.used is None:
+                break
+            yield FitPhase("used axes", partial(self.start_anew, start))
+            if self.used[start] > 0:
+                break
         yield FitPhase("logistic regression", self.fit)
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
@@ -58,7 +81,30 @@ class BetaVAE(Method):
         mu, log_var = self.vae.posterior(features)
         error = reconstruction(self.vae.decode(reparameterise(mu, log_var)), features)
         kl = gaussian_kl(mu, log_var)
-        return {"loss": error + self.config.beta * kl, "reconstruction": error, "kl": kl}
+        beta = self.config.beta if self.beta is None else self.beta
+        return {"loss": error + beta * kl, "reconstruction": error, "kl": kl}
+
+    def start_anew(self, start: int, split: TrainSplit) -> None:
+        """Count the axes that are used. Where there is none, draw new weights for the next start.
+
+        The last start has half of beta.
+        """
+        assert self.used is not None
+        assert self.beta is not None
+        index = torch.arange(len(split)) if self.shown is None else self.shown
+        x = split.x[
+            index[:: max(1, len(index) // MOST_COUNTED)].to(split.x.device)
+        ]  # from first to last: may be sorted
+        mu = in_batches(lambda inputs: self.vae.encode(inputs)[0], x, split.y.device, self.evaluation_batch)
+        self.used[start] = (mu.var(0) >= USED).sum()
+        if self.used[start] == 0 and start < self.config.restarts:
+            fresh = self.build().state_dict()
+            with torch.no_grad():
+                for name, weight in self.vae.state_dict().items():
+                    if not name.startswith("backbone."):
+                        weight.copy_(fresh[name])
+            if start + 1 == self.config.restarts:
+                self.beta.fill_(self.config.beta / 2)
 
     def fit(self, split: TrainSplit) -> None:
         """Fit the logistic regression. Every class that occurs counts the same."""
@@ -78,6 +124,14 @@ class BetaVAE(Method):
 
     def bottleneck(self) -> Bottleneck:
         return Bottleneck(self.vae, self.head)
+
+    def starts(self) -> str | None:
+        """Say how often training started anew, and with what; None: it did not."""
+        if self.used is None or self.beta is None or self.used[0] > 0:
+            return None
+        empty = int((self.used == 0).sum())
+        words = f"The VAE used no axis after {empty} of {int((self.used >= 0).sum())} starts"
+        return f"{words}; the last had a beta of {float(self.beta):g}."
 
     def samples_shown(self) -> int | None:
         return None if self.shown is None else len(self.shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,19 @@ def train_config(
 
 
 def train_keeping_data(
-    config: RunConfig, folder: RunFolder, *, device: str, resume: bool, progress: bool, overrides: Iterable[str]
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    device: str,
+    resume: bool,
+    progress: bool,
+    overrides: Iterable[str],
+    on_data: Callable[[Data], None] = lambda data: None,
 ) -> Data | None:
-    """Train as `train_config` does, and return the data that was loaded. None: the run was finished before."""
+    """Train as `train_config` does, and return the data that was loaded. None: the run was finished before.
+
+    `on_data` is given the data before training starts.
+    """
     place = resolve_device(device)
     resuming = resume and folder.is_started
     if resuming:
@@ -94,6 +104,7 @@ def train_keeping_data(
     loaded = data = data_for(config, load_data(config.data, progress))
     check_selection(config.train.selection, data)
     _check_inputs(config, data)
+    on_data(loaded)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         seed_everything(config.seed, INIT, 0)
         encoder = None

@@ -1,1 +1,1 @@
-"""The audit asks which latent axes give the label away in a data set."""
+"""The audit asks which simple cues and which latent axes tell the label in a data set."""

@@ -7,11 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
+from sitar.analysis.audit.cues import LEAST_CONFLICTS, likely_class
+from sitar.analysis.audit.first_words import apart_in_words
 from sitar.analysis.audit.scores import separation, tie
 from sitar.analysis.latents import posterior_means
 from sitar.analysis.samples import subset
 from sitar.data.types import EvalSplit
 from sitar.evaluation.trained_model import TrainedModel
+
+ALIKE = 0.05  # difference of two AUCs below which an axis follows both alike
 
 
 def attribute_scores(model: TrainedModel, most: int) -> dict[str, Any] | None:
@@ -36,17 +40,33 @@ def attribute_scores(model: TrainedModel, most: int) -> dict[str, Any] | None:
         "name": split.group_names[0].partition(",")[2].rpartition("=")[0],
         "split": name,
         "tie": tie(split.y, attribute),
+        "n": len(split),
+        "conflicts": _conflicts(split.y, attribute),
         "attribute_auc": separation(mu, attribute[index]),
         "label_auc": separation(mu, split.y[index]),
     }
 
 
 def attribute_in_words(scores: Mapping[str, Any], axis: int) -> str:
-    """Say whether an axis is rather the attribute or rather the label."""
+    """Say whether an axis is rather the attribute or rather the label, where this data can tell the two apart."""
     name, own, label = scores["name"], scores["attribute_auc"][axis], scores["label_auc"][axis]
     told = f"On {scores['split']} axis {axis} tells {name} apart with an AUC of {own:.2f}, the label with {label:.2f}"
+    if min(scores["conflicts"]) < LEAST_CONFLICTS:
+        return (
+            f"{told}. {apart_in_words(name, sum(scores['conflicts']), scores['n'])} Ask for labels of images in which "
+            f"{name} points to another class than theirs (`sitar ask`)."
+        )
+    if abs(own - label) < ALIKE:
+        return f"{told}: it follows both alike, and which of them it is cannot be told."
     tracks = f"it is rather {name} than the label" if own > label else f"it is rather the label than {name}"
     return f"{told}: {tracks}."
+
+
+def _conflicts(y: Tensor, attribute: Tensor) -> list[int]:
+    """Count, for each class that occurs, the samples whose attribute points to another class."""
+    values, labels = attribute.cpu().numpy(), y.cpu().numpy()
+    likely = likely_class(values, labels, int(values.max()) + 1, int(labels.max()) + 1)
+    return [int((likely[values[labels == c]] != c).sum()) for c in y.unique().tolist()]
 
 
 def _attribute(split: EvalSplit, num_classes: int) -> Tensor | None:

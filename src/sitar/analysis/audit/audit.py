@@ -1,8 +1,8 @@
-"""What does this data tempt a model with? An audit scores the axes of a trained VAE, judges them and shows them."""
+"""What does this data tempt a model with? An audit takes a first look, and then scores and shows the axes of a VAE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,26 +11,29 @@ from torch import Tensor
 
 from sitar.analysis.audit import scores
 from sitar.analysis.audit.attribute import attribute_in_words, attribute_scores
+from sitar.analysis.audit.first_look import FirstLook, first_look
 from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, judge, too_few
 from sitar.analysis.latents import decodes_images, ordered, posterior_means, vae_of
-from sitar.analysis.samples import HELD_OUT, check_same_data, held_out, holds_images, subset
+from sitar.analysis.samples import HELD_OUT, check_held_out, check_same_data, held_out, holds_images, subset
 from sitar.analysis.traversal import extremes, traversal
 from sitar.config import RunConfig, run_config
+from sitar.data import Data, load_data
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.findings import AUDIT_VERSION
+from sitar.methods.vae import USED, BetaVAE
 from sitar.presets import preset_names
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
 from sitar.training.run import train_keeping_data
 
 MOST_TRAIN, MOST_HELD_OUT = 20_000, 10_000  # samples whose latents are computed, drawn at random where there are more
-USED = 0.01  # variance of an axis's posterior means from which the VAE uses it (Burda et al., 2016)
 SHOWN_AXES, MOST_SHOWN = 3, 6  # with pictures: so many at least, and those that stand out
 SHOWN_CLASSES = 6  # with more classes, only the two that are furthest apart on an axis
 
 Audit = dict[str, Any]
 Arrays = dict[str, np.ndarray]
+OnFirstLook = Callable[[FirstLook], None]
 
 
 def check_has_axes(config: RunConfig) -> None:
@@ -46,6 +49,27 @@ def check_has_axes(config: RunConfig) -> None:
         )
 
 
+def take_first_look(config: RunConfig, folder: RunFolder, *, progress: bool = True) -> Audit:
+    """Take the first look only: no VAE is trained. The findings are written into `folder`."""
+    if folder.is_audited and folder.audit()["axes"]:
+        raise RunError(f"{str(folder.path)!r} has a whole audit, first look included. Leave --first out.")
+    look, arrays = first_look(config.data, load_data(config.data, progress))
+    words = "Only the first look was taken: no VAE was trained."
+    audit: Audit = {
+        "version": AUDIT_VERSION,
+        "preset": config.preset,
+        "seed": config.seed,
+        "first_look": look,
+        "notes": _first_notes(look),
+        "axes": [],
+        "attribute": None,
+        "pictures": [],
+        "verdict": {"kind": "not asked", "words": words, "axes": []},
+    }
+    folder.write_audit(audit, arrays)
+    return audit
+
+
 def train_and_audit(
     config: RunConfig,
     folder: RunFolder,
@@ -53,34 +77,52 @@ def train_and_audit(
     overrides: Iterable[str] = (),
     device: str = "auto",
     progress: bool = True,
+    on_first_look: OnFirstLook = lambda look: None,
 ) -> Audit:
-    """Train a VAE in `folder`, or continue a run that was stopped there, and audit it.
+    """Take a first look, train a VAE in `folder`, or continue a run that was stopped there, and audit it.
 
-    The settings are parsed and the data is loaded once, for both.
+    The settings are parsed and the data is loaded once, for all. `on_first_look` is told before training starts.
     """
     check_has_axes(config)
-    data = train_keeping_data(config, folder, device=device, resume=True, progress=progress, overrides=overrides)
-    return _audit(TrainedModel(folder, device, config=config, data=data))
+    looks: list[tuple[FirstLook, Arrays]] = []
+
+    def look(data: Data) -> None:
+        looks.append(first_look(config.data, data))
+        on_first_look(looks[0][0])
+        check_held_out(config, data)
+
+    data = train_keeping_data(
+        config, folder, device=device, resume=True, progress=progress, overrides=overrides, on_data=look
+    )
+    model = TrainedModel(folder, device, config=config, data=data)
+    if not looks:
+        look(model.data)
+    return _audit(model, looks[0])
 
 
-def audit_run(folder: RunFolder, device: str = "auto") -> Audit:
+def audit_run(folder: RunFolder, device: str = "auto", on_first_look: OnFirstLook = lambda look: None) -> Audit:
     """Audit the VAE of a finished run."""
     folder.result()  # refuses a run that is not finished
     config = run_config(folder.read_config())
     check_has_axes(config)
-    return _audit(TrainedModel(folder, device, config=config))
+    model = TrainedModel(folder, device, config=config)
+    check_same_data(model)
+    look = first_look(config.data, model.data)
+    on_first_look(look[0])
+    return _audit(model, look)
 
 
-def _audit(model: TrainedModel) -> Audit:
-    """Audit a model, and write the findings into its run folder."""
+def _audit(model: TrainedModel, look: tuple[FirstLook, Arrays]) -> Audit:
+    """Audit a model, and write the findings into its run folder, with those of the first look."""
     check_same_data(model)
     audit, arrays = audit_model(model)
-    model.folder.write_audit(audit, arrays)
+    audit = {**audit, "first_look": look[0], "notes": [*_first_notes(look[0]), *audit["notes"]]}
+    model.folder.write_audit(audit, {**look[1], **arrays})
     return audit
 
 
 def audit_model(model: TrainedModel) -> tuple[Audit, Arrays]:
-    """Return the audit as plain values, and its pictures as uint8 arrays by name."""
+    """Return the audit of the axes as plain values, and its pictures as uint8 arrays by name."""
     x, y = held_out(model, MOST_HELD_OUT)
     available = len(model.data.evaluation[HELD_OUT])
     counts = dict(zip(model.classes, torch.bincount(y, minlength=len(model.classes)).tolist(), strict=True))
@@ -88,6 +130,7 @@ def audit_model(model: TrainedModel) -> tuple[Audit, Arrays]:
         "version": AUDIT_VERSION,
         "preset": model.config.preset,
         "seed": model.config.seed,
+        "first_look": None,
         "vae_learns": model.method.vae_learns,
         "held_out": {"split": HELD_OUT, "n": len(y), "of": available, "classes": counts},
         "chance": 1 / len(model.classes),
@@ -152,6 +195,14 @@ def _figures(axis: int, axis_scores: dict[str, scores.Score]) -> dict[str, Any]:
     return {**values, "intervals": bounds}
 
 
+def _first_notes(look: FirstLook) -> list[str]:
+    """Return what a reader must know beside the first look: what was not looked at."""
+    notes = []
+    if look["n"] < look["of"]:
+        notes.append(f"The first look is at {look['n']:,} of {look['of']:,} training samples, drawn at random.")
+    return notes + [f"Left out of the first look: {name} {reason}." for name, reason in look["left_out"].items()]
+
+
 def _notes(model: TrainedModel, available: int) -> list[str]:
     """Return what a reader must know beside the figures: what was left out, and what there are no pictures of."""
     notes = []
@@ -159,6 +210,8 @@ def _notes(model: TrainedModel, available: int) -> list[str]:
     if shown is not None:
         drawn = "drawn at random (method.max_samples)"
         notes.append(f"The VAE was shown {shown:,} of {train:,} training samples, {drawn}.")
+    if isinstance(model.method, BetaVAE) and (starts := model.method.starts()):
+        notes.append(starts)
     if available > MOST_HELD_OUT:
         notes.append(f"Scores are of {MOST_HELD_OUT:,} of {available:,} held-out samples, drawn at random.")
     if model.method.vae_learns == "with labels":

@@ -17,13 +17,17 @@ from sitar.run_folder import RunFolder
 VAE = "vae"  # the last part of the presets that audits train
 
 
-def find_target(what: str, overrides: Sequence[str] = (), root: str | None = None) -> RunFolder | tuple[str, list[str]]:
+def find_target(
+    what: str, overrides: Sequence[str] = (), root: str | None = None, table: str | None = None
+) -> RunFolder | tuple[str, list[str]]:
     """Return a run, or a preset with the settings that make it one of this data.
 
-    `root` is the folder with the images of a table, or of a preset.
+    `root` is the folder with the images of a table, or of a preset. `table` names a table in the folder `what`.
     """
     path = Path(what).expanduser()
     settings = [*overrides] if root is None else [_set("data.root", root), *overrides]
+    if table is not None and (not path.is_dir() or RunFolder(path).is_started):
+        raise ConfigError(f"--table names a table in a folder of data, and {what!r} is none. Leave --table out.")
     if not path.exists():
         return _preset(what), settings
     if RunFolder(path).is_started:
@@ -37,23 +41,53 @@ def find_target(what: str, overrides: Sequence[str] = (), root: str | None = Non
     if root is not None:
         raise ConfigError(f"{what!r} is the data itself: leave --root out.")
     if path.is_dir():
-        return f"folder/{VAE}", [_set("data.root", what), *settings]
+        found = _table_in(path, settings) if table is None else path / table
+        own = f"folder/{VAE}", [_set("data.root", what), *settings]
+        return own if found is None else _table(found, settings, root)
     if path.suffix.lower() == ".npz":
         return f"npz/{VAE}", [_set("data.file", what), *settings]
     raise ConfigError(
-        f"{what!r} cannot be audited: give a folder with a folder a class, a table (.csv, .parquet), an .npz file, the "
-        "folder of a finished run, or a preset."
+        f"{what!r} cannot be audited: give a folder with a folder a class, or with a table in it; a table (.csv, "
+        ".parquet), an .npz file, the folder of a finished run, or a preset."
     )
+
+
+def _table_in(folder: Path, settings: list[str]) -> Path | None:
+    """Return the table in a folder that lists its images. None: there is none, and a folder is a class."""
+    tables = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+    column = _path_column(settings)
+    names = {path: open_table(path).names for path in tables}
+    listing = [path for path in tables if column in names[path]]
+    if len(listing) == 1:
+        return listing[0]
+    if len(listing) > 1:
+        raise ConfigError(
+            f"{str(folder)!r} has {len(listing)} tables with a column {column!r}: "
+            f"{', '.join(path.name for path in listing)}. Name one with --table."
+        )
+    classes = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    if tables and len(classes) < 2:
+        raise ConfigError(
+            f"{str(folder)!r} has no folder a class, and no table in it has a column {column!r} with the images: "
+            + "; ".join(f"{path.name} has {', '.join(names[path])}" for path in tables)
+            + ". Name the column with --set data.path_column=..., and that of the classes with data.label_column."
+        )
+    return None
+
+
+def _path_column(settings: list[str]) -> str:
+    """Return the name of the column with the paths of images, as the settings have it."""
+    raw = apply_overrides({"data": {"name": "table"}}, [s for s in settings if s.startswith("data.path_column=")])
+    config = section_config("data", raw["data"])
+    assert isinstance(config, TableConfig)
+    return config.path_column
 
 
 def _table(path: Path, settings: list[str], root: str | None) -> tuple[str, list[str]]:
     """Return the preset of a table: of images where it has a column with their paths, else of features."""
     elsewhere = any(setting.startswith("data.root=") for setting in settings)  # a name would be looked for there first
     images = [_set("data.root", str(path.parent)), _set("data.table", str(path.absolute()) if elsewhere else path.name)]
-    raw = apply_overrides({"data": {"name": "table"}}, [s for s in settings if s.startswith("data.path_column=")])
-    config = section_config("data", raw["data"])
-    assert isinstance(config, TableConfig)
-    if root is not None or config.path_column in open_table(path).names:
+    if root is not None or _path_column(settings) in open_table(path).names:
         return f"table/{VAE}", [*images, *settings]
     return f"features/{VAE}", [_set("data.file", str(path)), *settings]
 

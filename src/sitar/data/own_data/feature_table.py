@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sitar.data.array_dataset import ArrayConfig, ArrayDataset, as_features
-from sitar.data.from_columns import ColumnsConfig, SampleColumns, sample_columns
+from sitar.data.base import Metadata
+from sitar.data.from_columns import ColumnsConfig, SampleColumns, other_columns, sample_columns
 from sitar.data.tables import TableFile, open_table
 from sitar.errors import ConfigError, DataError
 from sitar.registry import DATASETS
@@ -41,9 +42,21 @@ class Features(ArrayDataset):
         table.check_columns(config.named)
         return read_features(table, config), sample_columns(table, config)
 
+    @classmethod
+    def metadata(cls, config: FeaturesConfig) -> Metadata:
+        table = open_table(cls._path(config))
+        columns = other_columns(table, config, _feature_names(table, config))
+        return Metadata(range(len(table.words(config.label_column))), columns)
+
 
 def read_features(table: TableFile, config: FeaturesConfig) -> NDArray[np.float32]:
     """Read the features of every row of a table. It may have labels or none."""
+    parts = [as_features(_as_columns(table.numbers(name)), name) for name in _feature_names(table, config)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _feature_names(table: TableFile, config: FeaturesConfig) -> list[str]:
+    """List the columns that hold features."""
     asked = config.feature_columns
     patterns = [asked] if isinstance(asked, str) else list(asked)
     chosen: dict[str, None] = {}
@@ -58,8 +71,7 @@ def read_features(table: TableFile, config: FeaturesConfig) -> NDArray[np.float3
                 f"data.feature_columns, one, a list, or a pattern such as 'f*'. It has: {', '.join(table.names)}."
             )
         chosen |= dict.fromkeys(matching)
-    parts = [as_features(_as_columns(table.numbers(name)), name) for name in chosen]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    return list(chosen)
 
 
 def _as_columns(values: NDArray[Any]) -> NDArray[Any]:

@@ -13,11 +13,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from sitar.data.from_columns import ColumnsConfig, filled, sample_columns, sample_table_from_columns
+from sitar.data.base import Metadata
+from sitar.data.from_columns import ColumnsConfig, filled, other_columns, sample_columns, sample_table_from_columns
 from sitar.data.own_data.own_images import OwnImages, OwnImagesConfig
 from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
-from sitar.data.tables import SUFFIXES, Column, open_table
+from sitar.data.tables import SUFFIXES, Column, TableFile, open_table
 from sitar.errors import DataError
 from sitar.images.files import check_paths
 from sitar.registry import DATASETS
@@ -41,11 +42,22 @@ class TableOfImages(OwnImages):
 
     @classmethod
     def samples(cls, config: TableConfig) -> SampleTable:
-        table = open_table(_file(cls.root(config), config))
-        table.check_columns([config.path_column, *config.named])
-        files = check_paths(filled(Column(config.path_column, table.words(config.path_column))), "the table")
+        table, files = cls._table(config)
         samples = sample_table_from_columns(names(files), sample_columns(table, config), config)
         return with_severity(samples, config)
+
+    @classmethod
+    def metadata(cls, config: TableConfig) -> Metadata:
+        table, files = cls._table(config)
+        return Metadata(files, other_columns(table, config, [config.path_column]))
+
+    @classmethod
+    def _table(cls, config: TableConfig) -> tuple[TableFile, list[str]]:
+        """Open the table, and return it with the file that each row names."""
+        table = open_table(_file(cls.root(config), config))
+        table.check_columns([config.path_column, *config.named])
+        words = filled(Column(config.path_column, table.words(config.path_column)))
+        return table, check_paths(words, "the table")
 
 
 def _file(root: Path, config: TableConfig) -> Path:

@@ -22,8 +22,12 @@ def draw_audit(folder: RunFolder) -> list[Path]:
     """Write the figure of all axes, and the contact sheet of each axis that has pictures, into the run folder."""
     audit = folder.audit()
     figures: dict[str, bytes] = {}
+    arrays = folder.audit_arrays()
+    if (look := audit["first_look"]) and look["cues"]:
+        figures["first_look.png"] = to_png(first_look_figure(look))
+        for place, picture in enumerate(look["pictures"]):
+            figures[f"cue{place}.png"] = to_png(cue_contact_sheet(look, picture, arrays[picture["array"]]))
     if audit["axes"]:
-        arrays = folder.audit_arrays()
         figures["axes.png"] = to_png(axes_figure(audit))
         for picture in audit["pictures"]:
             figures[f"axis{picture['axis']}.png"] = to_png(axis_contact_sheet(audit, picture, arrays))
@@ -49,6 +53,46 @@ def axes_figure(audit: Mapping[str, Any]) -> Figure:
              ylabel="accuracy from this axis alone")  # fmt: skip
     plot.set_title("What one axis alone tells of the label", fontsize=11)
     plot.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def first_look_figure(look: Mapping[str, Any]) -> Figure:
+    """Draw how well the best cues alone tell the label, with their ranges, chance, and the bar that counts."""
+    cues = look["cues"][:15]
+    figure = Figure(figsize=(6.4, 1.2 + 0.28 * len(cues)), layout="constrained")
+    plot = figure.subplots()
+    for place, cue in enumerate(cues):
+        color = {"tells": ORANGE, "a little": BLUE}.get(cue["strength"], GREY)
+        plot.plot(cue["interval"], [place, place], color=color, linewidth=2)
+        plot.plot([cue["accuracy"]], [place], "o", color=color)
+    for level, name in ((look["chance"], "chance"), (look["rule"]["bar"], "tells the label")):
+        plot.axvline(level, color=GREY, linewidth=1, linestyle="--", zorder=0)
+        plot.text(level, 1.0, f"{name} ", color=GREY, fontsize=8, ha="center", va="bottom",
+                  transform=plot.get_xaxis_transform())  # fmt: skip
+    plot.set_yticks(range(len(cues)), [short(cue["name"], 28) for cue in cues], fontsize=9)
+    plot.set(
+        xlim=(max(0, look["chance"] - 0.1), 1.02), ylim=(len(cues) - 0.4, -0.6), xlabel="accuracy from this cue alone"
+    )
+    plot.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def cue_contact_sheet(look: Mapping[str, Any], picture: Mapping[str, Any], images: NDArray[np.uint8]) -> Figure:
+    """Draw the real images at both ends of a cue, a row a class."""
+    score = next(cue for cue in look["cues"] if cue["name"] == picture["cue"])
+    rows = [short(word) for word in picture["classes"]]
+    height = TILE * len(images) + 0.4
+    figure = Figure(figsize=(max(LABELS + TILE * images.shape[2] + 0.2, 6.2), 2 * height + 0.45))
+    head = f"{short(picture['cue'], 40)}: alone {score['accuracy']:.2f} (chance {look['chance']:.2f})"
+    figure.text(0.15 / figure.get_figwidth(), 1 - 0.22 / figure.get_figheight(), head, fontsize=11, va="center")
+    for end, name in enumerate(picture["ends"]):
+        top = 0.35 + end * height + 0.3
+        plot = figure.add_axes(fractions((LABELS, top, TILE * images.shape[2], TILE * len(images)), figure))
+        tiles(plot, images[:, end], rows, [])
+        for i, counts in enumerate(picture["counts"]):
+            if not counts[end]:
+                plot.text(0.2, i + 0.5, "no such image", fontsize=8, va="center", color="white")
+        plot.set_title(f"Images: {short(name, 50)}", fontsize=9, loc="left", pad=4)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Make the table of `sitar audit`."""
+"""Make the tables of `sitar audit`: that of the first look, and that of the axes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from sitar.reporting.tables.table import Table
+
+
+def first_look_table(look: Mapping[str, Any], most: int = 12) -> Table:
+    """Show how well each simple cue alone tells the label, the best first."""
+    rows = []
+    for cue in look["cues"][:most]:
+        low, high = cue["interval"]
+        conflicts = f"{sum(cue['conflicts'].values()):,} of {look['n']:,}"
+        rows.append(
+            [cue["name"], cue["kind"], f"{cue['accuracy']:.2f} [{low:.2f}, {high:.2f}]", cue["strength"], conflicts]
+        )
+    note = f"Of {look['n']:,} training samples; accuracy of the cue alone, class-balanced and cross-validated (chance "
+    note += f"{look['chance']:.2f}); a cue tells the label if the interval lies above {look['rule']['bar']:.2f}. "
+    note += f"All intervals hold together with {100 * look['rule']['level']:.0f} %."
+    if len(look["cues"]) > most:
+        note += f" {len(look['cues']) - most} more cues in audit.json."
+    columns = ["cue", "kind", "accuracy", "tells the label", "samples that contradict"]
+    return Table("First look: what alone tells the label", columns, rows, note)
 
 
 def audit_table(audit: Mapping[str, Any], most: int = 10) -> Table:

@@ -61,6 +61,40 @@ def test_tables_hold_images_or_features(here: Path) -> None:
     assert (data["name"], data["path_column"]) == ("table", "file")
 
 
+def test_a_folder_with_a_table_is_read_by_the_table(here: Path) -> None:
+    (here / "scans" / "images").mkdir(parents=True)
+    (here / "scans" / "samples.csv").write_text("path,label\nimages/a.png,0\n")
+    data = data_of(find_target("scans"))
+    assert (data["name"], data["root"], data["table"]) == ("table", "scans", "samples.csv")
+    (here / "scans" / "notes.csv").write_text("who,when\nme,today\n")  # it lists no images, so it is not meant
+    assert data_of(find_target("scans"))["table"] == "samples.csv"
+
+
+def test_of_several_tables_one_must_be_named(here: Path) -> None:
+    (here / "scans").mkdir()
+    for name in ("old.csv", "new.csv"):
+        (here / "scans" / name).write_text("path,label\na.png,0\n")
+    with pytest.raises(ConfigError, match=r"2 tables with a column 'path': new.csv, old.csv. Name one with --table"):
+        find_target("scans")
+    assert data_of(find_target("scans", table="old.csv"))["table"] == "old.csv"
+    with pytest.raises(ConfigError, match="Leave --table out"):
+        find_target("color_mnist", table="old.csv")
+
+
+def test_a_table_without_a_column_of_paths(here: Path) -> None:
+    """Beside folders of classes it is not meant; alone it must be: its columns are named."""
+    (here / "scans" / "images").mkdir(parents=True)
+    (here / "scans" / "samples.csv").write_text("file,diagnosis\nimages/a.png,0\n")
+    with pytest.raises(
+        ConfigError, match=r"samples.csv has file, diagnosis. Name the column with --set data.path_column"
+    ):
+        find_target("scans")
+    data = data_of(find_target("scans", ["data.path_column=file", "data.label_column=diagnosis"]))
+    assert (data["name"], data["path_column"]) == ("table", "file")
+    (here / "scans" / "more").mkdir()
+    assert data_of(find_target("scans"))["name"] == "folder"
+
+
 def test_arrays_and_settings_files(here: Path) -> None:
     (here / "x.npz").write_bytes(b"")
     assert data_of(find_target("x.npz"))["file"] == "x.npz"

@@ -29,7 +29,7 @@ def write(tmp_path: Path, *runs: Path) -> Reader:
 
 def test_every_section_is_there_and_nothing_is_fetched(runs: list[Path], tmp_path: Path) -> None:
     page = write(tmp_path, *runs)
-    assert len(SECTIONS) == 11
+    assert len(SECTIONS) == 12
     assert {f"{name}0" for name in SECTIONS} <= page.ids
     assert all(address.startswith(("#", "data:")) for address in page.addresses)
     assert "http" not in re.sub(r"http-equiv", "", (tmp_path / "report.html").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ SECTIONS = {
     "summary": "Summary",
     "accuracy": "Accuracy",
     "groups": "Groups",
+    "audit": "Audit",
     "traversals": "Traversals",
     "sensitivity": "Axes in use",
     "mistakes": "Mistakes",

@@ -18,6 +18,8 @@ def make(comparison: Comparison, sharing: int) -> dict[str, Any]:
 
 
 def _verdict(run: ComparedRun) -> str:
-    """Return what an audit of the run's axes says, where there was one."""
-    verdict = (run.audit or {}).get("verdict")
-    return str(verdict.get("words", "")) if isinstance(verdict, dict) else ""
+    """Return what an audit says, where there was one: its first look, and then the axes."""
+    audit = run.audit or {}
+    look = audit.get("first_look")
+    verdicts = [look.get("verdict") if isinstance(look, dict) else None, audit.get("verdict")]
+    return " ".join(str(verdict.get("words", "")) for verdict in verdicts if isinstance(verdict, dict)).strip()
