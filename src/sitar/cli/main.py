@@ -31,7 +31,19 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-COMMANDS = ("train", "evaluate", "compare", "explain", "report", "audit", "theory", "presets", "doctor", "demo")
+COMMANDS = (
+    "train",
+    "evaluate",
+    "compare",
+    "explain",
+    "report",
+    "refit",
+    "audit",
+    "theory",
+    "presets",
+    "doctor",
+    "demo",
+)
 for name in COMMANDS:  # each command has its own file
     app.command(name)(importlib.import_module(f"sitar.cli.{name}").command)
 app.add_typer(data.app, name="data")

@@ -19,9 +19,9 @@ from sitar.models.heads import width
 
 
 class RefitInputs:
-    """What a new last layer may read of a trained method: its latent, its hidden units, or what its encoder returns.
+    """A new last layer may read the latent of a trained method, its hidden units, or what its encoder returns.
 
-    `widths` has the number of each that the method has, the simplest first.
+    `widths` has the number of each, the simplest first. Not every method has hidden units.
     """
 
     def __init__(self, method: Method) -> None:
@@ -58,7 +58,7 @@ class Refitted(Method):
         self.head = nn.Linear(self.inputs.widths[features], num_classes)
 
     def phases(self) -> Iterator[Phase]:
-        """Yield nothing: it is made of a method that was trained."""
+        """Yield nothing, because it is made of a method that was trained."""
         return iter(())
 
     def logits(self, x: Tensor) -> Tensor:

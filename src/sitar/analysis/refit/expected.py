@@ -27,14 +27,14 @@ def importance(probabilities: Sequence[float | None]) -> NDArray[np.float64] | N
 def expected_accuracy(right: NDArray[np.bool_], weight: NDArray[np.float64] | None) -> dict[str, Any]:
     """Return the weighted share of right answers, with an interval of 95 %.
 
-    The interval is that of a Bayesian bootstrap: the weight of every answer is multiplied by an exponential draw. Half
-    an answer that is right and half an answer that is wrong are added to the draws. So a few answers that are all right
-    do not make an interval without width.
+    The interval is that of a Bayesian bootstrap: the weight of every answer is multiplied by an exponential draw. One
+    answer that is right and one that is wrong are added to the draws. So a few answers that are all right do not make
+    an interval without width.
     """
     weight = np.ones(len(right)) if weight is None else weight
     random = np.random.default_rng(0)
     draws = random.exponential(size=(DRAWS, len(right))) * weight
-    more, less = random.gamma(0.5, size=(2, DRAWS)) * weight.mean()
+    more, less = random.exponential(size=(2, DRAWS)) * weight.mean()
     shares = (draws @ right + more) / (draws.sum(1) + more + less)
     tail = (1 - LEVEL) / 2
     return {

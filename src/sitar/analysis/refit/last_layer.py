@@ -1,7 +1,6 @@
-"""Fit a last layer to training data and answers. Cross-validation on the answers chooses how.
+"""Fit a last layer to training data and answers. Cross-validation on the answers chooses its features and penalty.
 
-It chooses the features, the share of the answers in the fit, and the penalty. Every class counts the same, within the
-training data and within the answers.
+All answers together weigh as much as all of the training data. Every class counts the same within each of the two.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-SHARES = (0.5, 0.9)  # of the answers: they weigh as much as the training data, or nine times as much
-PENALTIES = (1.0, 0.1, 0.01, 0.001)  # weight of the squared weights, where all samples together weigh 1
+PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # weight of the squared weights, where all samples together weigh 1
 FOLDS = 5
 MOST_FEATURES = 256  # wider ones are reduced to principal components
 COMPONENTS = 64
@@ -49,10 +47,9 @@ class LastLayer:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting says how a last layer is fitted: to which of the features, with which share of answers and penalty."""
+    """A setting says how a last layer is fitted: on which of the features, and with which penalty."""
 
     features: int
-    share: float
     penalty: float
 
 
@@ -75,18 +72,18 @@ def choose(
 ) -> Choice:
     """Choose a setting by the log-loss of held-out answers, each class as much as the other.
 
-    Where two are equal the simpler one is taken: features that are given first, the smaller share of answers, the
-    larger penalty. `tell` is told how many of the `number_of_fits` are done.
+    Where two are equal the simpler one is taken: features that are given first, and the larger penalty. `tell` is told
+    how many of the `number_of_fits` are done.
     """
     folds = folds_of(answers)
-    settings = [Setting(*values) for values in product(range(len(candidates)), SHARES, PENALTIES)]
+    settings = [Setting(*values) for values in product(range(len(candidates)), PENALTIES)]
     logits = np.empty((len(settings), len(answers), num_classes))
     reduced = [reduce(features) for features in candidates]
     done = 0
-    for place, share, fold in product(range(len(candidates)), SHARES, range(FOLDS)):
+    for place, fold in product(range(len(candidates)), range(FOLDS)):
         features, seen, unseen = reduced[place][0], folds != fold, folds == fold
-        for penalty, layer in zip(PENALTIES, fits(features, answers, seen, share, num_classes), strict=True):
-            number = settings.index(Setting(place, share, penalty))
+        for penalty, layer in zip(PENALTIES, fits(features, answers, seen, num_classes), strict=True):
+            number = settings.index(Setting(place, penalty))
             logits[number, unseen] = layer.logits(features.answered[unseen])
             tell(done := done + 1)
     losses = log_loss(logits, answers)
@@ -98,7 +95,7 @@ def choose(
     means = losses @ balanced(answers)
     setting = settings[int(means.argmin())]
     features, axes = reduced[setting.features]
-    path = fits(features, answers, np.full(len(answers), True), setting.share, num_classes)
+    path = fits(features, answers, np.full(len(answers), True), num_classes)
     layer = next(layer for penalty, layer in zip(PENALTIES, path, strict=True) if penalty == setting.penalty)
     layer = layer if axes is None else LastLayer(layer.weight @ axes, layer.bias)
     return Choice(setting, layer, dict(zip(settings, means.tolist(), strict=True)), held_out)
@@ -106,7 +103,7 @@ def choose(
 
 def number_of_fits(candidates: int) -> int:
     """Return how many last layers are fitted to choose among so many kinds of features."""
-    return candidates * len(SHARES) * len(PENALTIES) * FOLDS
+    return candidates * len(PENALTIES) * FOLDS
 
 
 def folds_of(y: Ints, seed: int = 0) -> Ints:
@@ -127,16 +124,14 @@ def reduce(features: Features) -> tuple[Features, Floats | None]:
     return Features(features.train @ axes.T, features.y, features.answered @ axes.T), axes
 
 
-def fits(
-    features: Features, answers: Ints, seen: NDArray[np.bool_], share: float, num_classes: int
-) -> Iterator[LastLayer]:
+def fits(features: Features, answers: Ints, seen: NDArray[np.bool_], num_classes: int) -> Iterator[LastLayer]:
     """Yield a last layer for each penalty, fitted to all training samples and to the answers that are seen.
 
     Each fit starts where the one before has ended.
     """
     x = np.concatenate([features.train, features.answered[seen]])
     y = np.concatenate([features.y, answers[seen]])
-    weight = np.concatenate([(1 - share) * balanced(features.y), share * balanced(answers[seen])])
+    weight = np.concatenate([balanced(features.y), balanced(answers[seen])]) / 2
     mean = weight @ x
     scale = np.sqrt(weight @ (x - mean) ** 2)
     scale[scale <= 1e-6 * scale.max()] = 1.0  # of a feature that does not vary

@@ -262,7 +262,6 @@ def _facts(
         "refit": {
             "run": str(chosen.folder.path),
             "features": kind,
-            "share_of_answers": choice.setting.share,
             "penalty": choice.setting.penalty,
             "weighted": weight is not None,
             "expected": expected_accuracy(choice.held_out.argmax(1) == y, weight),
