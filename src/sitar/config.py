@@ -251,7 +251,7 @@ def _describe(section: str, cls: type[Config], problem: Any) -> str:
 
 
 def _unknown_key(where: str, cls: type[Config], key: str) -> str:
-    names = [field.alias or name for name, field in cls.model_fields.items()]
+    names = [field.alias or name for name, field in cls.model_fields.items() if name != _REFIT]
     return f"Unknown key {where!r}.{did_you_mean(key, names)} Allowed here: {', '.join(names)}."
 
 
