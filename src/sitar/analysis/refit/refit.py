@@ -47,9 +47,16 @@ class Candidate:
     inputs: Inputs
     features: dict[RefitFeatures, Features]
 
-    @property
-    def folder(self) -> RunFolder:
-        return self.model.folder
+
+@dataclass(frozen=True)
+class Fitted:
+    """This is the candidate that was chosen, with a new last layer on one kind of its features."""
+
+    candidates: list[Candidate]
+    chosen: Candidate
+    kind: RefitFeatures
+    method: Refitted
+    choice: Choice
 
 
 def refit(
@@ -72,40 +79,42 @@ def refit(
     if out is not None:
         RunFolder(Path(out)).refuse_used()  # before anything is computed
     given = read_answers(Path(answers))
+    words = [*map(str, runs), "--answers", str(answers), "--images", *_words(images)]
+    words += [] if root is None else ["--root", str(root)]
     with ShownProgress(progress) as shown:
         models = _load([RunFolder(Path(run)) for run in runs], device)
-        classes = models[0].classes
-        y = _labels(given, classes)
+        y = _labels(given, models[0].classes)
         inputs = _inputs(models, images, root, given, shown.watch)
-        candidates = [_candidate(model, x, shown.watch) for model, x in zip(models, inputs, strict=True)]
-        kinds: list[tuple[Candidate, RefitFeatures]] = [
-            (candidate, kind) for candidate in candidates for kind in candidate.features
-        ]
-        sets = [candidate.features[kind] for candidate, kind in kinds]
-        choice = choose(sets, y, len(classes), shown.watch("last layers fitted", number_of_fits(len(sets))))
-        chosen, kind = kinds[choice.setting.features]
-        method = _with_layer(chosen, kind, choice)
-        section = RefitConfig(features=kind, answers=len(y), digest=_digest(given))
-        config = chosen.model.config.model_copy(update={"refit": section})
-        folder = RunFolder(Path(out) if out is not None else _default_folder(chosen.folder, section))
-        facts = _facts(choice, candidates, chosen, kind, given, y)
+        fitted = fit(models, inputs, y, shown.watch)
+        model, data = fitted.chosen.model, fitted.chosen.data
+        section = RefitConfig(features=fitted.kind, answers=len(y), digest=_digest(given))
+        config = model.config.model_copy(update={"refit": section})
+        folder = RunFolder(Path(out) if out is not None else _default_folder(model.folder, section))
+        facts = _facts(fitted, [answer.probability for answer in given], y)
         with folder.lock():
-            folder.create(_with_weights(config, chosen.folder).to_dict())
-            words = [*map(str, runs), "--answers", str(answers), "--images", *_words(images)]
-            words += [] if root is None else ["--root", str(root)]
-            command = shlex.join(["sitar", "refit", *words])
-            write_environment(folder, config, chosen.model.data, chosen.model.device, command)
-            if (encoder := chosen.folder.encoder()) is not None:
+            folder.create(_with_weights(config, model.folder).to_dict())
+            write_environment(folder, config, model.data, model.device, shlex.join(["sitar", "refit", *words]))
+            if (encoder := model.folder.encoder()) is not None:
                 folder.write_encoder(encoder)
-            folder.write_model(to_bytes(method.state_dict()))
-            splits, predictions = evaluate_method(method, chosen.data, chosen.model.device, shown.watch)
-            trained = chosen.folder.result()
+            folder.write_model(to_bytes(fitted.method.state_dict()))
+            splits, predictions = evaluate_method(fitted.method, data, model.device, shown.watch)
             facts |= {
-                "selected_epoch": trained.get("selected_epoch"),
+                "selected_epoch": model.folder.result().get("selected_epoch"),
                 "seconds": round(time.monotonic() - began, 3),
             }
-            finish(folder, config, chosen.model.data, splits, predictions, facts)
+            finish(folder, config, model.data, splits, predictions, facts)
     return folder
+
+
+def fit(models: Sequence[TrainedModel], inputs: Sequence[Inputs], y: NDArray[np.int64], watch: Watch) -> Fitted:
+    """Fit the last layer of one of the models again. `inputs` are the answered images as each model reads them."""
+    candidates = [_candidate(model, x, watch) for model, x in zip(models, inputs, strict=True)]
+    kinds: list[tuple[Candidate, RefitFeatures]] = [(one, kind) for one in candidates for kind in one.features]
+    sets = [candidate.features[kind] for candidate, kind in kinds]
+    tell = watch("last layers fitted", number_of_fits(len(sets)))
+    choice = choose(sets, y, len(models[0].classes), tell)
+    chosen, kind = kinds[choice.setting.features]
+    return Fitted(candidates, chosen, kind, _with_layer(chosen, kind, choice), choice)
 
 
 def _load(folders: Sequence[RunFolder], device: str) -> list[TrainedModel]:
@@ -243,28 +252,21 @@ def _with_layer(candidate: Candidate, kind: RefitFeatures, choice: Choice) -> Re
     return method.to(candidate.model.device).eval()
 
 
-def _facts(
-    choice: Choice,
-    candidates: Sequence[Candidate],
-    chosen: Candidate,
-    kind: RefitFeatures,
-    answers: Sequence[Answer],
-    y: NDArray[np.int64],
-) -> dict[str, Any]:
+def _facts(fitted: Fitted, probabilities: Sequence[float | None], y: NDArray[np.int64]) -> dict[str, Any]:
     """Return what result.json says of the fit: what was chosen, and the accuracy to expect where images come from."""
-    weight = importance([answer.probability for answer in answers])
+    weight = importance(probabilities)
     before = []
-    for candidate in candidates:
+    for candidate in fitted.candidates:
         right = candidate.model.predict(candidate.inputs.x) == y
-        before.append({"run": str(candidate.folder.path), **expected_accuracy(right, weight)})
+        before.append({"run": str(candidate.model.folder.path), **expected_accuracy(right, weight)})
     return {
         "answers": len(y),
         "refit": {
-            "run": str(chosen.folder.path),
-            "features": kind,
-            "penalty": choice.setting.penalty,
+            "run": str(fitted.chosen.model.folder.path),
+            "features": fitted.kind,
+            "penalty": fitted.choice.setting.penalty,
             "weighted": weight is not None,
-            "expected": expected_accuracy(choice.held_out.argmax(1) == y, weight),
+            "expected": expected_accuracy(fitted.choice.held_out.argmax(1) == y, weight),
             "before": before,
         },
     }
