@@ -30,7 +30,7 @@ import numpy as np
 import records
 import torch
 
-from sitar.analysis.ask.answers import Answer, Answers
+from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.choosing import choose
 from sitar.analysis.ask.next_image import Order
