@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -120,8 +120,9 @@ def means(runs: Sequence[dict[str, Any]], metric: str) -> dict[str, float]:
     return {name: 100 * mean(values) for name, values in found.items()}
 
 
-def render(runs: Sequence[dict[str, Any]], left_out: Sequence[str]) -> str:
+def render(record: Mapping[str, Any] | None = None) -> str:
     """Write the page, from the record alone."""
+    runs, left_out = record["runs"] if record else [], records.load_table(TABLE).get("left_out", [])
     counted = [run for run in runs if run["column"] not in left_out]
     parts = [TEXT]
     if not counted:
@@ -204,7 +205,7 @@ def main(words: list[str] | None = None) -> None:
                 runs.sort(key=lambda run: (order.index(run["column"]), run["seed"]))
                 records.write_record(NAME, runs, {})
     page = records.page_path(NAME)
-    page.write_text(render(runs, table.get("left_out", [])), encoding="utf-8")
+    page.write_text(render({"runs": runs}), encoding="utf-8")
     print(f"Wrote {page}")
 
 

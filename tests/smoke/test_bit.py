@@ -35,9 +35,11 @@ def test_a_task_is_measured_and_the_page_shows_it(tmp_path: Path, monkeypatch: p
     values = bit.means([found], "worst_group")
     best = 100 * max(found["fixed"][row]["worst_group"] for row in ROWS)
     assert values["the best candidate of each task (oracle)"] == pytest.approx(best)
-    page = bit.render([found], [])
+    page = bit.render({"runs": [found]})
     assert f"| refit, 50 answers | {values['refit, 50 answers']:.1f} |" in page
-    assert "not run yet" in bit.render([found], ["colour"])
+    tuning = bit.records.load_table("exchange")["left_out"][0]
+    assert "not run yet" in bit.render({"runs": [{**found, "column": tuning}]})
+    assert "not run yet" in bit.render()
 
 
 def test_questions_are_those_of_ask(tmp_path: Path) -> None:
