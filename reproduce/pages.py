@@ -13,7 +13,8 @@ from typing import Any
 from records import NO_IMAGES, NOT_RUN, changed, load_table, record_path, record_so_far, runs_of, value_of
 from values import fill
 
-from sitar.reporting.tables.table import UPPER_BOUND, UPPER_BOUND_NOTE
+from sitar.registry import metrics
+from sitar.reporting.tables.table import CHANCE, UPPER_BOUND, UPPER_BOUND_NOTE, chance, percent
 
 EARLIER = "‡"  # marks a row whose preset has changed since
 ABBREVIATIONS = {
@@ -25,6 +26,8 @@ ABBREVIATIONS = {
 def render(name: str) -> str:
     """Write the page of a table as Markdown, from its record alone."""
     table, record = load_table(name), record_so_far(name)
+    if table.get("transposed"):
+        return _transposed(name, table, record)
     head = [f"{column}, {label}" for column in table["columns"] for label in table["splits"]]
     header = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
     lines, lowest = [], []
@@ -41,6 +44,9 @@ def render(name: str) -> str:
         label = f"{label} {EARLIER}" if _outdated(row, table, record) else label
         lines.append(f"| {label} | {' | '.join(_cell(values, wanted, empty) for values in samples)} |")
         lowest.append(f"| {label} | {' | '.join(f'{min(v):.1f}' if v else empty for v in samples)} |")
+    if "classes" in table:
+        cells = [_chance(split, table) for split in table["splits"].values()] * len(table["columns"])
+        lines.append(f"| {CHANCE} | {' | '.join(cells)} |")
     for row, values in table["paper"].items():
         lines.append(f"| *paper, {row}* | " + " | ".join(f"*{value}*" for pair in values for value in pair) + " |")
     below = ["The next table shows the lowest value over the seeds.", "", *header, *lowest, ""]
@@ -61,6 +67,54 @@ def render(name: str) -> str:
             *([fill(table["notes"]).rstrip(), ""] if "notes" in table else []),
         ]
     )
+
+
+def _transposed(name: str, table: dict[str, Any], record: dict[str, Any]) -> str:
+    """Write the page of a table with many columns: one table for each split, with a line for each column."""
+    rows = {row: runs_of(row, table, record) for row in table["rows"]}
+    left_out = table.get("left_out", [])
+    counted = [column for column in table["columns"] if column not in left_out]
+    parts = []
+    for label, split in table["splits"].items():
+        parts += [f"## {label}", "", f"| | {' | '.join(rows)} | {CHANCE} |", "|---|" + "---|" * (len(rows) + 1)]
+        for column in table["columns"]:
+            cells = [
+                _cell([value_of(run, split) for run in runs if run["column"] == column], len(table["seeds"]), NOT_RUN)
+                for runs in rows.values()
+            ]
+            mark = " (for tuning)" if column in left_out else ""
+            parts.append(f"| {column}{mark} | {' | '.join(cells)} | {_chance(split, table)} |")
+        means = [_cell(mean_over(counted, runs, split), len(table["seeds"]), NOT_RUN) for runs in rows.values()]
+        parts += [f"| **mean** | {' | '.join(means)} | {_chance(split, table)} |", ""]
+    apart = f", without the {len(left_out)} that are for tuning" if left_out else ""
+    return "\n".join(
+        [
+            f"# {table['title']}",
+            "",
+            *_introduction(table),
+            f"The last line is the mean over the {len(counted)} tasks{apart}. Its ± is over the seeds.",
+            "",
+            *_source(name, table, record),
+            "",
+            *parts,
+            *([fill(table["notes"]).rstrip(), ""] if "notes" in table else []),
+        ]
+    )
+
+
+def mean_over(columns: list[str], runs: list[dict[str, Any]], split: str) -> list[float]:
+    """Return the mean over columns, for each seed that has all of them."""
+    of_seed: dict[int, dict[str, float]] = {}
+    for run in runs:
+        if run["column"] in columns:
+            of_seed.setdefault(run["seed"], {})[run["column"]] = value_of(run, split)
+    return [mean(found.values()) for _, found in sorted(of_seed.items()) if len(found) == len(columns)]
+
+
+def _chance(split: str, table: dict[str, Any]) -> str:
+    """Write what a head has that knows nothing, in the words of a column: SPLIT[.METRIC][@SELECTION]."""
+    metric = split.partition("@")[0].partition(".")[2] or "average"
+    return percent(chance(metric, table["classes"])) if metric in metrics() else "–"
 
 
 def _introduction(table: dict[str, Any]) -> list[str]:
@@ -96,6 +150,11 @@ def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[st
     notes = [f"The runs were made with: {'; '.join(where)}." if where else "No run of this table was made yet."]
     if any(run.get("needs_groups") for runs in rows.values() for run in runs):
         notes.append(UPPER_BOUND_NOTE)
+    if "classes" in table:
+        notes.append(
+            f'"{CHANCE}" is a fair coin over the {table["classes"]} classes, in expectation '
+            "([chance](../glossary.md#chance))."
+        )
     fitted = [row for row, runs in rows.items() if any("selections" not in run for run in runs)]
     if fitted and any("@" in split for split in table["splits"].values()):
         notes.append(f"No epoch is chosen in these rows, so all columns show the end of the run: {_quoted(fitted)}.")

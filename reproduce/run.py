@@ -10,6 +10,10 @@ The file reproduce/NAME.yaml describes the table: rows of presets, columns of se
 - `figure` is read by figures.py.
 - With `explain: true` every run is explained, as `sitar explain` does. A column may then show the share of the Grad-CAM
   mass that lies in a box (`gradcam.mass_in_box`).
+- `classes: N` says how many classes there are, where the data has groups. The page then has a row of what a head has
+  that knows nothing: a fair coin over the classes.
+- `transposed: true` is for a table with many columns. Its page has a line for each column, and a table for each split.
+  `left_out` names columns that do not count in the mean over columns: settings were chosen on them.
 - `no_images: true` says that we do not have the images. The page says so in our cells until there is a record.
 - Numbers in `notes` are values of records, written as {{ VALUE }} (values.py).
 
@@ -41,6 +45,7 @@ import records
 from pages import render
 from records import changed, decisive, is_said, jobs, load_record, load_table, record_path, runs_of, value_of
 
+from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE
 from sitar.run_folder import Run, RunFolder
 
 __all__ = ["jobs", "load_record", "load_table", "record_path", "render", "runs_of", "value_of"]  # for scripts beside
@@ -141,7 +146,8 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     run: dict[str, Any] = {key: job[key] for key in ("row", "column", "preset", "overrides", "seed")}
     run |= {key: result[key] for key in ("seconds", "needs_groups", "selection", "selected_epoch")}
     run["splits"] = {
-        split: {key: _short(metrics[key]) for key in ("n", "average", "worst_group")}
+        split: {key: _short(metrics[key]) for key in ("n", *HEADLINE)}
+        | {key: _short(metrics[key]) for key in KNOWLEDGE if metrics.get(key) is not None}
         | {"intervals": {key: [_short(v) for v in ends] for key, ends in _intervals(metrics).items()}}
         for split, metrics in result["splits"].items()
     }
@@ -163,7 +169,7 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _intervals(metrics: dict[str, Any]) -> dict[str, list[float]]:
     found = metrics.get("intervals") or {}
-    return {key: found[key] for key in ("average", "worst_group") if found.get(key)}
+    return {key: found[key] for key in (*HEADLINE, *KNOWLEDGE) if found.get(key)}
 
 
 def _selections(result: dict[str, Any], lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -178,16 +184,16 @@ def _selections(result: dict[str, Any], lines: list[dict[str, Any]]) -> dict[str
 
     def chosen(criterion: str) -> dict[str, Any] | None:
         metric = criterion.removeprefix("val_")
-        if criterion != "last" and epochs[-1]["val"][metric] is None:
+        if criterion != "last" and epochs[-1]["val"].get(metric) is None:
             return None
         line = epochs[-1] if criterion == "last" else max(epochs, key=lambda line: line["val"][metric])
-        values = {s: {key: _short(line[s][key]) for key in ("average", "worst_group")} for s in watched}
+        values = {s: {key: _short(line[s][key]) for key in (*HEADLINE, *KNOWLEDGE) if key in line[s]} for s in watched}
         return {"epoch": line["epoch"], **values}
 
     own = chosen(result["selection"])
     if own is None or any(own[s]["average"] != _short(result["splits"][s]["average"]) for s in watched):
         return {}
-    criteria = ("last", "val_average", "val_class_balanced", "val_worst_group")
+    criteria = ("last", "val_average", "val_class_balanced", "val_worst_group", "val_core_auc")
     return {criterion: found for criterion in criteria if (found := chosen(criterion))}
 
 

@@ -31,7 +31,8 @@ def made(classes: int = 2, *, groups: bool = True, n: int = 400) -> Predictions:
     if not groups:
         return Predictions(logits, y)
     names = tuple(f"label={label},color={value}" for label in range(classes) for value in (0, 1))
-    return Predictions(logits, y, group, names, (1 / len(names),) * len(names))
+    share = np.array([2, 1] + [1, 2] * (classes - 1)) / (3 * classes)  # value 0 goes with class 0, value 1 with class 1
+    return Predictions(logits, y, group, names, tuple(share))
 
 
 def taken(p: Predictions, order: np.ndarray) -> Predictions:
@@ -75,8 +76,11 @@ def test_the_order_of_samples_does_not_matter(metric: Metric, classes: int) -> N
 def test_perfect_predictions_have_the_best_value(metric: Metric, classes: int) -> None:
     p = made(classes)
     best, value = metric.of(perfect(p)), metric.of(p)
-    assert best == (1.0 if metric.higher_is_better else 0.0)
     assert value is not None
+    if metric.ideal is not None:
+        assert best == metric.ideal != value
+        return
+    assert best == (1.0 if metric.higher_is_better else 0.0)
     assert (best > value) == metric.higher_is_better
 
 
@@ -155,7 +159,22 @@ def test_rules_of_selection_are_the_metrics_that_select() -> None:
     assert list(watched_metrics(made())) == [metric.name for metric in SELECTING]
 
 
-def shortcut_auc(p: Predictions) -> float | None:
+@EVERY
+@CLASSES
+def test_chance_is_what_a_coin_has(metric: Metric, classes: int) -> None:
+    """Ten coins over 4,000 samples have the value that the table calls chance."""
+    if metric.chance is None:
+        return
+    p = made(classes, n=4000)
+    values = [
+        metric.of(dataclasses.replace(p, logits=np.random.default_rng(i).normal(size=p.logits.shape)))
+        for i in range(10)
+    ]
+    least = 0.05 if metric.name == "worst_group" else 0.01  # the worst of several coins is a little worse
+    assert np.mean(values) == pytest.approx(metric.chance(classes), abs=least)
+
+
+def attribute_auc(p: Predictions) -> float | None:
     """How well class 1's probability tells the attribute; better predictions have less of it."""
     if p.attribute is None or len(set(p.attribute)) < 2:
         return None
@@ -165,10 +184,10 @@ def shortcut_auc(p: Predictions) -> float | None:
 def test_a_metric_that_is_added_reaches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry: result.json, tables, the rules of selection and their messages."""
     added = Metric(
-        "shortcut_auc",
-        "shortcut AUC",
-        "shortcut",
-        shortcut_auc,
+        "attribute_auc",
+        "attribute AUC",
+        "attribute",
+        attribute_auc,
         higher_is_better=False,
         needs_groups=True,
         selects=True,
@@ -176,15 +195,15 @@ def test_a_metric_that_is_added_reaches_everything(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(METRICS, added.name, added)
     p = made()
     figures = split_metrics(p, 0)
-    assert figures["shortcut_auc"] == shortcut_auc(p)
+    assert figures["attribute_auc"] == attribute_auc(p)
     table = details_table("details", {"val": figures})
-    assert table.columns[-2:] == ["calibration error", "shortcut AUC"]  # errors last
+    assert table.columns[-2:] == ["calibration error", "attribute AUC"]  # errors last
     raw = {"data": {"name": "color_mnist"}, "method": {"name": "erm"}}
-    assert run_config({**raw, "train": {"selection": "val_shortcut_auc"}}).train.selection == "val_shortcut_auc"
-    check_selection("val_shortcut_auc", data_with(p))
-    assert criterion("val_shortcut_auc", figures) == -figures["shortcut_auc"]
-    with pytest.raises(ConfigError, match="'val_shortcut_auc' needs groups, and val has none"):
-        check_selection("val_shortcut_auc", data_with(made(groups=False)))
+    assert run_config({**raw, "train": {"selection": "val_attribute_auc"}}).train.selection == "val_attribute_auc"
+    check_selection("val_attribute_auc", data_with(p))
+    assert criterion("val_attribute_auc", figures) == -figures["attribute_auc"]
+    with pytest.raises(ConfigError, match="'val_attribute_auc' needs groups, and val has none"):
+        check_selection("val_attribute_auc", data_with(made(groups=False)))
 
 
 def test_a_misspelt_rule_is_refused_with_a_hint() -> None:
@@ -193,6 +212,6 @@ def test_a_misspelt_rule_is_refused_with_a_hint() -> None:
         run_config(raw)
     assert str(caught.value) == (
         "train.selection = 'val_worst_grup' is not allowed: did you mean 'val_worst_group'? Allowed are last, "
-        "val_average, val_class_balanced, val_worst_group."
+        "val_average, val_class_balanced, val_worst_group, val_core_auc."
     )
     assert TrainConfig().selection == "last"

@@ -108,6 +108,8 @@ def test_compare(folder: Path) -> None:
     assert [row["seeds"] for row in rows] == [[1], [1]]
     assert rows[1]["splits"]["ood_test"]["average"]["mean"] == recorded
     table = sitar("compare", "runs/a", "runs/b", cwd=folder).stdout
+    assert "knows nothing (chance)" in table
+    assert "What the predictions know and follow" in table
     assert f"{100 * recorded:.1f}" in table
     assert "auroc" in sitar("compare", "runs/a", "--metric", "auroc", cwd=folder).stdout
 

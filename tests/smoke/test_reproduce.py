@@ -218,6 +218,45 @@ def test_a_partial_table_says_what_it_has(runner, own: Path) -> None:
     assert "| *paper, X* | *70* | *71.5* | *–* | *72 ± 0.5* |" in page
 
 
+def test_a_table_with_groups_shows_chance(runner, own: Path) -> None:
+    table = own / "t.yaml"
+    text = TABLE.replace("{ID: id_test, OOD: ood_test}", "{ID: id_test, OOD: ood_test.worst_group@last, AUC: v.1}")
+    text = text.replace("paper: {X: [[70, 71.5], [–, 72 ± 0.5]]}", "paper: {}")
+    table.write_text(text, encoding="utf-8")
+    assert "knows nothing" not in runner.render("t")
+    table.write_text(text + "classes: 4\n", encoding="utf-8")
+    page = runner.render("t")
+    assert "| knows nothing (chance) | 25.0 | 25.0 | – | 25.0 | 25.0 | – |" in page
+    assert "a fair coin over the 4 classes" in page
+
+
+def test_a_transposed_table_has_a_line_a_column_and_a_mean_without_those_left_out(runner, own: Path) -> None:
+    text = TABLE + "transposed: true\nclasses: 2\nleft_out: [high]\nnotes: The end.\n"
+    (own / "t.yaml").write_text(text.replace("high: [data.rho=0.9]", "high: [data.rho=0.9], mid: [data.rho=0.9]"))
+    runs = [made("a", column, seed, v) for seed in (0, 1) for column, v in (("low", 0.5 + seed / 10), ("high", 1.0))]
+    runs += [made("a", "mid", 0, 0.7), made("b", "low", 0, 0.4)]
+    runner.records.write_record("t", runs, {})
+    page = runner.render("t")
+    assert "## ID\n\n| | a | b | knows nothing (chance) |" in page
+    assert "| low | 55.0 ± 7.1 | 40.0 (1 seed) | 50.0 |" in page
+    assert "| high (for tuning) | 100.0 ± 0.0 | not run yet | 50.0 |" in page
+    assert "| **mean** | 60.0 (1 seed) | not run yet | 50.0 |" in page, "seed 1 has no mid"
+    assert "the mean over the 2 tasks, without the 1 that are for tuning" in page
+    assert page.rstrip().endswith("The end.")
+
+
+def test_a_record_keeps_what_predictions_know(runner, tmp_path: Path) -> None:
+    run = described(runner, "color_mnist/erm", "val_core_auc", tmp_path / "run", "data.rho=0.9")
+    result = sitar.load(tmp_path / "run", device="cpu").evaluate()["ood_test"]
+    for name in ("core_auc", "shortcut_auc"):
+        assert run["splits"]["ood_test"][name] == pytest.approx(result[name], abs=1e-4)
+        assert run["splits"]["ood_test"]["intervals"][name] == pytest.approx(result["intervals"][name], abs=1e-4)
+    assert "core_auc" not in run["splits"]["train"], "training has no groups"
+    own = run["selections"]["val_core_auc"]
+    assert own["epoch"] == run["selected_epoch"]
+    assert own["ood_test"]["core_auc"] == run["splits"]["ood_test"]["core_auc"]
+
+
 def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Path) -> None:
     table = own / "t.yaml"
     table.write_text(TABLE + "no_images: true\nintervals: ood_test.average\n", encoding="utf-8")

@@ -8,8 +8,8 @@ import typer
 from sitar.cli.output import Json, print_json, print_table
 from sitar.registry import metrics, unknown
 from sitar.reporting.comparison import group_runs, read_runs
-from sitar.reporting.tables.runs import compare_table
-from sitar.reporting.tables.table import HEADLINE
+from sitar.reporting.tables.runs import compare_table, knowledge_table
+from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE
 from sitar.splits import TEST_SPLITS
 
 
@@ -17,18 +17,22 @@ def command(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; seeds of one setting share a row.")],
     metric: Annotated[
         list[str] | None,
-        typer.Option(help=f"Repeatable: a metric of result.json, such as auroc; default: {', '.join(HEADLINE)}."),
+        typer.Option(
+            help=f"Repeatable: a metric of result.json, such as auroc; default: {', '.join([*HEADLINE, *KNOWLEDGE])}."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare runs in one table, with the mean and the deviation over seeds."""
-    names = metric or list(HEADLINE)
+    names = metric or [*HEADLINE, *KNOWLEDGE]
     for name in names:
         if name not in metrics():
             raise unknown("metric", name, metrics())
     rows = group_runs(read_runs(runs))
     if not as_json:
-        print_table(compare_table(rows, names))
+        print_table(compare_table(rows, metric or HEADLINE))
+        if metric is None and (known := knowledge_table(rows)):
+            print_table(known)
         return
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
     print_json(

@@ -32,18 +32,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 COMMANDS = (
-    "train",
-    "evaluate",
-    "compare",
-    "explain",
-    "report",
-    "refit",
-    "audit",
-    "theory",
-    "presets",
-    "doctor",
-    "demo",
-)
+    "train", "evaluate", "compare", "explain", "report", "audit", "ask", "choose", "refit", "theory", "presets",
+    "doctor", "demo",
+)  # fmt: skip
 for name in COMMANDS:  # each command has its own file
     app.command(name)(importlib.import_module(f"sitar.cli.{name}").command)
 app.add_typer(data.app, name="data")

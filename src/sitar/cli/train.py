@@ -39,6 +39,7 @@ def command(
     if as_json:
         print_json(result)
         return
-    table = splits_table(f"{result.get('preset', preset)}, seed {result['seed']}", result["splits"])
+    name = f"{result.get('preset', preset)}, seed {result['seed']}"
+    table = splits_table(name, result["splits"], len(result.get("classes", ())))
     print_table(marked(table, result.get("needs_groups", False)))
     typer.echo(f"Run folder: {folder.path}")

@@ -120,7 +120,9 @@ class SampleTable:
         evaluation = {}
         for name, keep in splits.items():
             y = torch.from_numpy(self.label[keep])
-            evaluation[name] = EvalSplit(_rows(inputs, rows[keep]), y, part(self.group, keep), self.group_names, share)
+            evaluation[name] = EvalSplit(
+                _rows(inputs, rows[keep]), y, part(self.group, keep), self.group_names, share, self.majority
+            )
         split = TrainSplit(_rows(inputs, rows[train]), torch.from_numpy(self.label[train]))
         attributes = {} if self.attribute is None else {self.attribute_name: self.attribute_values}
         return Data(split, evaluation, self.classes, self._checksum(checksum), groups, attributes)

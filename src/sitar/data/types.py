@@ -99,7 +99,8 @@ class TrainGroups:
 class EvalSplit:
     """Holds samples to evaluate on, with the group of each where the data set knows it.
 
-    `group_share` is each group's share of the *training* split, for the adjusted average.
+    `group_share` is each group's share of the *training* split, for the adjusted average. `majority` are the (label,
+    attribute) cells that follow the shortcut.
     """
 
     x: Tensor
@@ -107,6 +108,7 @@ class EvalSplit:
     group: Tensor | None = None
     group_names: tuple[str, ...] = ()
     group_share: tuple[float, ...] | None = None
+    majority: frozenset[tuple[int, int]] = frozenset()
 
     def __len__(self) -> int:
         return len(self.y)

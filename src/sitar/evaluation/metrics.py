@@ -23,7 +23,8 @@ class Predictions:
     """Predictions hold all that a metric may know of a split: logits, labels, and groups where they are known.
 
     A group is a (label, attribute) cell, numbered label * num_attribute_values + attribute. `group_share` is each
-    group's share of the training split.
+    group's share of the training split. `majority` are the (label, attribute) cells that follow the shortcut, where the
+    data says so.
     """
 
     logits: Float[np.ndarray, "sample classes"]
@@ -31,6 +32,7 @@ class Predictions:
     group: Int[np.ndarray, " sample"] | None = None
     group_names: Sequence[str] = ()
     group_share: Sequence[float] | None = None
+    majority: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def num_classes(self) -> int:
@@ -56,6 +58,12 @@ class Predictions:
         return self.logits.argmax(1) == self.y
 
     @cached_property
+    def evidence(self) -> Float[np.ndarray, "sample classes"]:
+        """Return the log-odds of every class. Unlike a probability it still tells very sure predictions apart."""
+        logits = self.logits.astype(np.float64)
+        return logits - np.stack([_log_sum_exp(np.delete(logits, c, 1)) for c in range(self.num_classes)], 1)
+
+    @cached_property
     def groups(self) -> list[tuple[int, float | None]]:
         """Return the size and the accuracy of each group. The list is empty where there are no groups."""
         return [] if self.group is None else group_accuracies(self.correct, self.group, len(self.group_names))
@@ -70,6 +78,8 @@ class Metric:
     short: str  # in a table of many columns
     of: Callable[[Predictions], float | None]
     higher_is_better: bool = True
+    ideal: float | None = None  # the best value where it is neither the highest nor the lowest
+    chance: Callable[[int], float] | None = None  # what knowing nothing gives, for a number of classes; None: no number
     needs_groups: bool = False
     selects: bool = False  # whether `train.selection: val_<name>` may choose an epoch by it
     absent_group: str | None = None  # why an epoch cannot be chosen by it where a group has no sample; None: it can
@@ -86,7 +96,7 @@ def split_metrics(predictions: Predictions, resamples: int = 1000) -> dict[str, 
     if resamples:
         metrics["intervals"] = bootstrap_intervals(
             predictions.correct, predictions.y, predictions.group, resamples=resamples
-        )
+        ) | {name: auc_interval(auc(predictions)) for name, auc in _AUCS.items()}
     return metrics
 
 
@@ -175,6 +185,111 @@ def _against_the_rest(
     return float(score(np.eye(num_classes, dtype=int)[y], probability, average="macro"))
 
 
+@dataclass(frozen=True)
+class AUC:
+    """An AUC, or a mean of several, with the influence of each sample on it: how far the sample moves the value."""
+
+    value: float
+    influence: Float[np.ndarray, " sample"]
+
+
+def core_auc(p: Predictions) -> AUC | None:
+    """Return how well the evidence ranks the label where the attribute is the same: 1 is perfect, 0.5 is chance.
+
+    It is the mean, over the values of the attribute, of the AUC of the label among the samples of that value. With more
+    than two classes it is the mean of each class against the rest. It does not exist where a value lacks a class.
+    """
+    if p.attribute is None:
+        return None
+    terms = [
+        _auc(p.evidence[:, c], (p.attribute == value) & (p.y == c), (p.attribute == value) & (p.y != c))
+        for value in np.unique(p.attribute)
+        for c in range(p.num_classes)
+    ]
+    return _mean_auc(terms)
+
+
+def shortcut_auc(p: Predictions) -> AUC | None:
+    """Return how well the evidence tells the attribute where the label is the same.
+
+    Each value of the attribute goes with one class in training (`class_of_value`). Among the samples of a class, the
+    evidence for the class of a value should say nothing of the value: 0.5. More means that the shortcut is followed as
+    in training, and less that it is followed the other way round. It is the mean over classes and over values, each
+    value against the rest. It does not exist where a class lacks a value.
+    """
+    goes_with = class_of_value(p)
+    if p.attribute is None or goes_with is None:
+        return None
+    values = [value for value in np.unique(p.attribute) if value in goes_with]
+    known = np.isin(p.attribute, values)
+    terms = [
+        _auc(
+            p.evidence[:, goes_with[value]],
+            (p.y == c) & (p.attribute == value),
+            known & (p.y == c) & (p.attribute != value),
+        )
+        for c in np.unique(p.y)
+        for value in values
+    ]
+    return _mean_auc(terms)
+
+
+def class_of_value(p: Predictions) -> dict[int, int] | None:
+    """Return the class that each value of the attribute goes with in training.
+
+    It is the class in which the value has the largest share. Where all classes have the same shares, nothing goes with
+    anything in training, and the cells that follow the shortcut decide. It is None where these are not known either.
+    """
+    if p.group_share is None or not p.num_attribute_values:
+        return None
+    share = np.array(p.group_share).reshape(p.num_classes, p.num_attribute_values)
+    classes = share.sum(1) > 0
+    within = np.where(classes[:, None], share / np.where(classes, share.sum(1), 1)[:, None], -1)
+    if np.allclose(within[classes], within[classes][:1]):
+        return {value: label for label, value in p.majority} or None
+    return {int(value): int(within[:, value].argmax()) for value in np.flatnonzero(share.sum(0) > 0)}
+
+
+def auc_interval(auc: AUC | None, z: float = 1.96) -> list[float] | None:
+    """Return the 95 % interval of an AUC, by the variance of DeLong et al. (1988): the sum of squared influences."""
+    if auc is None:
+        return None
+    half = z * float(np.sqrt((auc.influence**2).sum()))
+    return [max(0.0, auc.value - half), min(1.0, auc.value + half)]
+
+
+def _auc(
+    score: Float[np.ndarray, " sample"], high: Bool[np.ndarray, " sample"], low: Bool[np.ndarray, " sample"]
+) -> AUC | None:
+    """Return the share of pairs in which the sample of `high` has the higher score. A tie counts half."""
+    if not high.any() or not low.any():
+        return None
+
+    def share_below(of: np.ndarray, among: np.ndarray) -> np.ndarray:
+        among = np.sort(among)
+        return (np.searchsorted(among, of, "left") + np.searchsorted(among, of, "right")) / (2 * len(among))
+
+    above = share_below(score[high], score[low])
+    value = float(above.mean())
+    influence = np.zeros(len(score))
+    influence[high] = (above - value) / high.sum()
+    influence[low] = (1 - share_below(score[low], score[high]) - value) / low.sum()
+    return AUC(value, influence)
+
+
+def _mean_auc(terms: Sequence[AUC | None]) -> AUC | None:
+    """Return the mean of AUCs of the same samples. It does not exist where one of them does not."""
+    known = [term for term in terms if term is not None]
+    if not known or len(known) < len(terms):
+        return None
+    return AUC(float(np.mean([t.value for t in known])), np.mean([t.influence for t in known], axis=0))
+
+
+def _log_sum_exp(logits: Float[np.ndarray, "sample classes"]) -> Float[np.ndarray, " sample"]:
+    highest = logits.max(1, keepdims=True)
+    return (highest + np.log(np.exp(logits - highest).sum(1, keepdims=True)))[:, 0]
+
+
 def f1(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
     """Return F1 of class 1 for two classes. For more, return the mean F1 of each class against the rest."""
     from sklearn.metrics import f1_score
@@ -224,26 +339,72 @@ def bootstrap_intervals(
     }
 
 
+_AUCS: dict[str, Callable[[Predictions], AUC | None]] = {"core_auc": core_auc, "shortcut_auc": shortcut_auc}
+
+
+def _value(auc: AUC | None) -> float | None:
+    return None if auc is None else auc.value
+
+
+def _coin(classes: int) -> float:
+    """Return the expected accuracy of a fair coin over the classes. It is the same in every class and every group."""
+    return 1 / classes
+
+
+def _any_order(classes: int) -> float:
+    """Return the expected AUC of scores in any order."""
+    return 0.5
+
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("average", "average", "average", lambda p: average(p.correct), selects=True),
+        Metric("average", "average", "average", lambda p: average(p.correct), chance=_coin, selects=True),
         Metric(
             "adjusted_average",
             "adjusted average",
             "adjusted",
             lambda p: adjusted_average(p.groups, p.group_share),
+            chance=_coin,
             needs_groups=True,
         ),
-        Metric("class_balanced", "class balanced", "balanced", lambda p: class_balanced(p.correct, p.y), selects=True),
+        Metric(
+            "class_balanced",
+            "class balanced",
+            "balanced",
+            lambda p: class_balanced(p.correct, p.y),
+            chance=_coin,
+            selects=True,
+        ),
         Metric(
             "worst_group",
             "worst group",
             "worst",
             lambda p: worst_group(p.groups),
+            chance=_coin,
             needs_groups=True,
             selects=True,
             absent_group="the worst group there is not the worst group",
+        ),
+        Metric(
+            "core_auc",
+            "core AUC",
+            "core",
+            lambda p: _value(core_auc(p)),
+            chance=_any_order,
+            needs_groups=True,
+            selects=True,
+            absent_group="label and attribute cannot be told apart there",
+        ),
+        Metric(
+            "shortcut_auc",
+            "shortcut AUC",
+            "shortcut",
+            lambda p: _value(shortcut_auc(p)),
+            higher_is_better=False,
+            ideal=0.5,
+            chance=_any_order,
+            needs_groups=True,
         ),
         Metric(
             "calibration_error",
@@ -252,7 +413,7 @@ METRICS: dict[str, Metric] = {
             lambda p: calibration_error(p.probability, p.correct),
             higher_is_better=False,
         ),
-        Metric("auroc", "AUROC", "auroc", lambda p: auroc(p.probability, p.y)),
+        Metric("auroc", "AUROC", "auroc", lambda p: auroc(p.probability, p.y), chance=_any_order),
         Metric("auprc", "AUPRC", "auprc", lambda p: auprc(p.probability, p.y)),
         Metric("f1", "F1", "f1", lambda p: f1(p.probability, p.y)),
     )

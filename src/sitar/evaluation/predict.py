@@ -32,6 +32,7 @@ def predict_split(
         None if split.group is None else split.group.cpu().numpy(),
         split.group_names,
         split.group_share,
+        split.majority,
     )
 
 

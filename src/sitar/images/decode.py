@@ -53,6 +53,17 @@ def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = No
         raise BadImageError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
+def upright(data: bytes) -> Image.Image:
+    """Return an image file as RGB, turned upright and in its own size, for a person to look at."""
+    try:
+        planes = _planes(data, 3)
+        return planes[0].copy() if len(planes) == 1 else Image.merge("RGB", planes)  # either reads all of it
+    except SitarError:
+        raise
+    except Exception as error:
+        raise BadImageError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
 def _planes(data: bytes, channels: int) -> list[Image.Image]:
     """Return images that together have the channels: one image of all of them, or one each."""
     if is_dicom(data):

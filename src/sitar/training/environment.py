@@ -20,7 +20,9 @@ EXTRAS = {
     "diffusers": "sitar[diffusion]",
     "pyarrow": "sitar[parquet]",
     "pydicom": "sitar[medical]",
+    "starlette": "sitar[ask]",
     "tifffile": "sitar[medical]",
+    "uvicorn": "sitar[ask]",
 }  # package: what to install to have it
 
 

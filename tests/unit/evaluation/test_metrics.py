@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairlearn.metrics import MetricFrame
 from scipy.special import softmax as scipy_softmax
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, roc_auc_score
 
 from helpers import referees
 from helpers.referees import close, predictions
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.shapes
 NAMES = ("label=0,color=0", "label=0,color=1", "label=1,color=0", "label=1,color=1")
 KEYS = {
     "n", "average", "adjusted_average", "class_balanced", "worst_group", "calibration_error",
-    "auroc", "auprc", "f1", "groups", "intervals",
+    "core_auc", "shortcut_auc", "auroc", "auprc", "f1", "groups", "intervals",
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_split_against_fairlearn_and_sklearn():
         assert found["groups"][name]["n"] == (group == i).sum()
         close(found["groups"][name]["accuracy"], frame.by_group[i])
     close(found["calibration_error"], metrics.calibration_error(scipy_softmax(logits, axis=1), predicted == y))
-    assert found["intervals"].keys() == {"average", "class_balanced", "worst_group"}
+    assert found["intervals"].keys() == {"average", "class_balanced", "worst_group", "core_auc", "shortcut_auc"}
     for name, (low, high) in found["intervals"].items():
         assert low < found[name] < high
     json.dumps(found, allow_nan=False)
@@ -117,11 +117,12 @@ def test_without_groups():
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_empty_split(num_classes):
     empty = np.zeros(0, dtype=np.int64)
-    found = split_metrics(Predictions(np.zeros((0, num_classes), dtype=np.float32), empty, empty, NAMES, (0.25,) * 4))
+    names, share = tuple(f"g{i}" for i in range(2 * num_classes)), (0.5 / num_classes,) * 2 * num_classes
+    found = split_metrics(Predictions(np.zeros((0, num_classes), dtype=np.float32), empty, empty, names, share))
     assert set(found) == KEYS
     assert found["n"] == 0
     assert all(entry == {"n": 0, "accuracy": None} for entry in found["groups"].values())
-    assert found["intervals"] == {"average": None, "class_balanced": None, "worst_group": None}
+    assert set(found["intervals"].values()) == {None}
     assert {found[key] for key in KEYS - {"n", "groups", "intervals"}} == {None}
 
 
@@ -143,6 +144,104 @@ def test_absent_class_of_three():
     found = referees.ranking_of(metrics)(metrics.softmax(logits[keep]), y[keep])
     assert found["auroc"] is None
     close(found["f1"], f1_score(y[keep], logits[keep].argmax(1), labels=[0, 1, 2], average="macro", zero_division=0))
+
+
+def evidence(logits: np.ndarray) -> np.ndarray:
+    """Log-odds of every class, from probabilities of long double precision."""
+    probability = scipy_softmax(logits.astype(np.longdouble), axis=1)
+    return np.log(probability / (1 - probability)).astype(np.float64)
+
+
+def test_core_and_shortcut_auc_against_sklearn():
+    logits, y, group = predictions()
+    colour, odds = group % 2, evidence(logits)[:, 1]
+    p = Predictions(logits, y, group, NAMES, (0.4, 0.1, 0.1, 0.4))
+    core = [roc_auc_score(y[colour == a], odds[colour == a]) for a in (0, 1)]
+    follows = [roc_auc_score(colour[y == c], odds[y == c]) for c in (0, 1)]
+    close(metrics.core_auc(p).value, np.mean(core))
+    close(metrics.shortcut_auc(p).value, np.mean(follows))
+    against = dataclasses.replace(p, group_share=(0.1, 0.4, 0.4, 0.1))  # colour 1 goes with class 0
+    close(metrics.shortcut_auc(against).value, 1 - np.mean(follows))
+    close(metrics.core_auc(against).value, np.mean(core))
+
+
+def test_core_and_shortcut_auc_of_three_classes_against_sklearn():
+    logits, y, group = predictions(3)
+    names, score, colour = tuple(f"g{i}" for i in range(6)), evidence(logits), group % 2
+    p = Predictions(logits, y, group, names, (0.3, 0.1, 0.1, 0.1, 0.1, 0.3))  # colour 0 with class 0, 1 with class 2
+    core = [roc_auc_score(y[colour == a] == c, score[colour == a, c]) for a in (0, 1) for c in range(3)]
+    follows = [
+        roc_auc_score(colour[y == c] == a, score[y == c, goes]) for c in range(3) for a, goes in ((0, 0), (1, 2))
+    ]
+    close(metrics.core_auc(p).value, np.mean(core))
+    close(metrics.shortcut_auc(p).value, np.mean(follows))
+
+
+def test_shortcut_auc_says_in_which_direction_the_shortcut_is_followed():
+    y, colour = np.repeat([0, 1, 0, 1], 50), np.repeat([0, 0, 1, 1], 50)
+    noise = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+    p = Predictions(noise, y, 2 * y + colour, NAMES, (0.5, 0.0, 0.0, 0.5))
+    as_trained = dataclasses.replace(p, logits=noise + 100 * np.eye(2, dtype=np.float32)[colour])
+    reversed_ = dataclasses.replace(p, logits=noise + 100 * np.eye(2, dtype=np.float32)[1 - colour])
+    knows = dataclasses.replace(p, logits=noise + 100 * np.eye(2, dtype=np.float32)[y])
+    assert [metrics.shortcut_auc(case).value for case in (as_trained, reversed_)] == [1, 0]
+    assert metrics.core_auc(knows).value == 1
+    for level in (metrics.shortcut_auc(knows), metrics.core_auc(as_trained), metrics.core_auc(p)):
+        assert abs(level.value - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("majority", [{(0, 0), (1, 1)}, {(0, 1), (1, 0)}])
+def test_balanced_training_leaves_the_direction_to_the_data(majority):
+    logits, y, group = predictions()
+    balanced = Predictions(logits, y, group, NAMES, (0.3, 0.3, 0.2, 0.2))
+    assert metrics.shortcut_auc(balanced) is None
+    told = dataclasses.replace(balanced, majority=frozenset(majority))
+    share = (0.4, 0.1, 0.1, 0.4) if (0, 0) in majority else (0.1, 0.4, 0.4, 0.1)
+    close(metrics.shortcut_auc(told).value, metrics.shortcut_auc(dataclasses.replace(told, group_share=share)).value)
+
+
+def test_a_rare_class_still_goes_with_the_value_that_it_prefers():
+    """Both colours are mostly of class 0, and yet colour 0 goes with class 1."""
+    logits, y, group = predictions()
+    p = Predictions(logits, y, group, NAMES, (0.44, 0.41, 0.14, 0.01))
+    assert metrics.class_of_value(p) == {0: 1, 1: 0}
+
+
+def test_sure_predictions_are_told_apart():
+    """Probabilities of 1 - 1e-40 are all 1, and their evidence is not."""
+    logits = np.array([[0, 100], [0, 200], [0, 300], [0, 400]], dtype=np.float32)
+    y, group = np.array([0, 1, 0, 1]), np.array([0, 2, 1, 3])
+    assert metrics.core_auc(Predictions(logits, y, group, NAMES, (0.5, 0, 0, 0.5))).value == 1
+
+
+def test_an_empty_cell_leaves_no_auc_and_an_absent_value_is_left_out():
+    logits, y, group = predictions()
+    share = (0.5, 0.0, 0.0, 0.5)
+    keep = group != 2
+    found = split_metrics(Predictions(logits[keep], y[keep], group[keep], NAMES, share), resamples=20)
+    assert found["core_auc"] is found["shortcut_auc"] is None
+    assert found["intervals"]["core_auc"] is found["intervals"]["shortcut_auc"] is None
+    keep = group % 2 == 0
+    one = Predictions(logits[keep], y[keep], group[keep], NAMES, share)
+    close(metrics.core_auc(one).value, roc_auc_score(y[keep], evidence(logits[keep])[:, 1]))
+    assert metrics.shortcut_auc(one) is None
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("auc", [metrics.core_auc, metrics.shortcut_auc])
+def test_the_interval_of_an_auc_against_resampling(auc, num_classes):
+    logits, y, group = predictions(num_classes, n=900)
+    names = tuple(f"g{i}" for i in range(2 * num_classes))
+    share = (0.3, 0.1) + (0.1, 0.3) * (num_classes - 1)
+    p = Predictions(logits, y, group, names, share)
+    random = np.random.default_rng(0)
+    draws = []
+    for _ in range(400):
+        i = random.integers(len(y), size=len(y))
+        draws.append(auc(Predictions(logits[i], y[i], group[i], names, share)).value)
+    low, high = metrics.auc_interval(auc(p))
+    assert (high - low) / 2 == pytest.approx(1.96 * np.std(draws), rel=0.15)
+    assert low < auc(p).value < high
 
 
 def test_bootstrap_is_seeded_and_all_right_is_certain():
@@ -200,7 +299,7 @@ def test_predict_logits_of_nothing_and_without_gradient():
     assert predict_logits(layer, torch.ones(4, 3), torch.device("cpu")).shape == (4, 2)
 
 
-SELECTIONS = ("last", "val_average", "val_class_balanced", "val_worst_group")
+SELECTIONS = ("last", "val_average", "val_class_balanced", "val_worst_group", "val_core_auc")
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
@@ -234,8 +333,10 @@ def test_worst_group_with_an_absent_group(tiny_data):
     check_selection("val_average", data)
     with pytest.raises(ConfigError, match=r"label=0,color=1 has no sample in val"):
         check_selection("val_worst_group", data)
+    with pytest.raises(ConfigError, match=r"has no sample in val, so label and attribute cannot be told apart there"):
+        check_selection("val_core_auc", data)
 
 
 def test_criterion_reads_its_metric():
-    found = {"average": 0.9, "class_balanced": 0.8, "worst_group": 0.1}
-    assert [criterion(s, found) for s in SELECTIONS[1:]] == [0.9, 0.8, 0.1]
+    found = {"average": 0.9, "class_balanced": 0.8, "worst_group": 0.1, "core_auc": 0.7}
+    assert [criterion(s, found) for s in SELECTIONS[1:]] == [0.9, 0.8, 0.1, 0.7]

@@ -25,7 +25,7 @@ from sitar.data.own_data.folder import Folder, FolderConfig
 from sitar.errors import DataError
 from sitar.images.bit_depth import BadImageError, to_eight_bits
 from sitar.images.cache import cached_images
-from sitar.images.decode import decode
+from sitar.images.decode import decode, upright
 from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
 
@@ -519,3 +519,17 @@ def test_what_is_no_regular_file_is_never_opened(tmp_path: Path, monkeypatch: py
     assert set(cached.bad) == {"a/pipe.png", "a/device.png", "b/link.png", "b/socket.png"}
     assert set(cached.bad.values()) == {"not a regular file, but a folder, a pipe, a socket or a device"}
     assert cached.good.sum() == 12
+
+
+def test_a_person_sees_the_pixels_that_a_model_sees() -> None:
+    """In its own size: what is shown is what is decoded."""
+    files = {"photo": io.BytesIO(), "deep": io.BytesIO(), "three pages": io.BytesIO()}
+    Image.fromarray(RGB).save(files["photo"], "PNG")
+    Image.fromarray(DEEP).save(files["deep"], "TIFF")
+    tifffile.imwrite(files["three pages"], RGB.transpose(2, 0, 1), photometric="minisblack")
+    for kind, file in files.items():
+        shown = np.asarray(upright(file.getvalue()))
+        assert shown.shape == (*SIZE, 3), kind
+        np.testing.assert_array_equal(shown.transpose(2, 0, 1), decode(file.getvalue(), SIZE), kind)
+    with pytest.raises(BadImageError, match="truncated"):
+        upright(files["photo"].getvalue()[:200])

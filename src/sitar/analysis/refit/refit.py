@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sitar.analysis.refit.answers import Answer, read_answers
+from sitar.analysis.answers import Answer, read_answers
 from sitar.analysis.refit.expected import expected_accuracy, importance
 from sitar.analysis.refit.last_layer import Choice, Features, choose, number_of_fits
 from sitar.config import RefitConfig, RefitFeatures, RunConfig, run_config
@@ -78,7 +78,10 @@ def refit(
     began = time.monotonic()
     if out is not None:
         RunFolder(Path(out)).refuse_used()  # before anything is computed
-    given = read_answers(Path(answers))
+    read = read_answers(Path(answers))
+    for note in read.notes:
+        logger.warning("%s", note)
+    given = read.given
     words = [*map(str, runs), "--answers", str(answers), "--images", *_words(images)]
     words += [] if root is None else ["--root", str(root)]
     with ShownProgress(progress) as shown:

@@ -4,11 +4,18 @@
 in the file name modulo 20: 0 to 4 are test, 5 and 6 validation, the others train. With `majority_only`, every one of
 these images that contradicts the shortcut is test. The tasks of the paper are Blond_Hair with Male, and Attractive with
 Smiling.
+
+`exchange` and `exchange_oracle` split the same images for tasks in which label and shortcut change roles. What follows
+the shortcut is test (0 to 4), validation (5 and 6), `val_ood` (7 to 9) and train (10 to 19). What contradicts it is
+test (0 to 9) and `val_ood`, which stands for images from where a model will be used. `exchange_oracle` has the same
+test. It trains on as many images, from groups of the same size, and takes what contradicts the shortcut from `val_ood`.
+Classes are named so that the two roles of a pair have the same images in the same class (`_same_piles`).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -74,12 +81,16 @@ class CelebAConfig(ShortcutConfig):
     name: Literal["celeba"] = "celeba"
     label: str = Field(default="Blond_Hair", description="the attribute to predict")
     attribute: str = Field(default="Male", description="the attribute that is the shortcut")
-    partition: Literal["official", "first_10k"] = "official"
+    partition: Literal["official", "first_10k", "exchange", "exchange_oracle"] = "official"
 
     @model_validator(mode="after")
     def _different(self) -> CelebAConfig:
         if self.label == self.attribute:
             raise ValueError(f"label and attribute are both {self.label!r}: a shortcut differs from the label")
+        if self.partition == "exchange" and not self.majority_only:
+            raise ValueError("partition exchange needs majority_only: no training sample contradicts the shortcut")
+        if self.partition == "exchange_oracle" and (self.majority_only or self.rho is not None):
+            raise ValueError("partition exchange_oracle has groups of the same size: set neither majority_only nor rho")
         return self
 
 
@@ -126,7 +137,7 @@ class CelebA(ImageDataset):
         root, layout = cls.root_and_layout(config)
         read = _parquet if layout == PARQUET else _lists
         files, split, label, attribute = read(root, config)
-        named = MAJORITY.get((config.label, config.attribute))
+        named = MAJORITY.get((config.label, config.attribute)) or MAJORITY.get((config.attribute, config.label))
         train = split == "train"
         table = SampleTable(
             files,
@@ -138,7 +149,9 @@ class CelebA(ImageDataset):
             (f"not {config.attribute}", config.attribute),
             frozenset(named) if named else larger_diagonal(label[train], attribute[train]),
         )
-        return _first_10k(table, config) if config.partition == "first_10k" else with_severity(table, config)
+        if config.partition == "first_10k":
+            return _first_10k(table, config)
+        return with_severity(table, config) if config.partition == "official" else _exchange(table, config)
 
     @classmethod
     def files(cls, config: CelebAConfig) -> Files:
@@ -160,29 +173,35 @@ class CelebA(ImageDataset):
 
 def _lists(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Read files, splits, labels and attributes from the authors' lists, or from the same lists as CSV files."""
+    files, split, attributes = attribute_lists(root, (config.label, config.attribute))
+    return files, split, attributes[config.label], attributes[config.attribute]
+
+
+def attribute_lists(
+    root: Path, wanted: Sequence[str] | None = None
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Read the file and the official split of every image, and the wanted attributes (all: None), from the lists."""
     ending = "txt" if find_text(root, "list_attr_celeba.txt") else "csv"
     text = _read(root, f"list_attr_celeba.{ending}")
     start = text.index("000001.jpg")
     head, rest = text[:start].split(), text[start:].split()  # a word and the names of the attributes; a line an image
-    for name in (config.label, config.attribute):
+    wanted = head[1:] if wanted is None else wanted
+    for name in wanted:
         if name not in head[1:]:
             raise unknown("attribute of CelebA", name, head[1:])
     of = _read(root, f"list_eval_partition.{ending}").split()
     splits = dict(zip(of[::2], of[1::2], strict=True))
     files = rest[:: len(head)]
-    label, attribute = (
-        (np.array(rest[head.index(name) :: len(head)]) == "1").astype(np.int64)
-        for name in (config.label, config.attribute)
-    )
-    return names(files), names([SPLITS[splits[file]] for file in files]), label, attribute
+    columns = {name: (np.array(rest[head.index(name) :: len(head)]) == "1").astype(np.int64) for name in wanted}
+    return names(files), names([SPLITS[splits[file]] for file in files]), columns
 
 
 def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Read the same from Parquet files."""
-    if config.partition == "first_10k":
+    if config.partition != "official":
         raise ConfigError(
-            "data.partition=first_10k goes by the names of the files, which Parquet files need not keep. Use official, "
-            "or bring CelebA in its original layout."
+            f"data.partition={config.partition} goes by the names of the files, which Parquet files need not keep. Use "
+            "official, or bring CelebA in its original layout."
         )
     wanted = (config.label, config.attribute)
     table = ShardedTable(root, "CelebA's Parquet files", wanted)
@@ -190,14 +209,68 @@ def _parquet(root: Path, config: CelebAConfig) -> tuple[np.ndarray, np.ndarray, 
     return names(table.files()), split_words(table.split_words(), f"The names of {table.title}"), label, attribute
 
 
+def place_of(files: Iterable[str]) -> np.ndarray:
+    """Return the number in each file name modulo 20, which decides the split of an image."""
+    return np.array([int(file[:6]) for file in files]) % 20
+
+
 def _first_10k(table: SampleTable, config: CelebAConfig) -> SampleTable:
     table = table.take(np.arange(FIRST_10K))
-    place = np.array([int(file[:6]) for file in table.files]) % 20
+    place = place_of(table.files)
     split = np.where(place < 5, "test", np.where(place < 7, "val", "train"))
     if config.majority_only:
         split[~table.in_majority()] = "test"
         return replace(table, split=split)
     return with_severity(replace(table, split=split), config)
+
+
+def _exchange(table: SampleTable, config: CelebAConfig) -> SampleTable:
+    table = _same_piles(table.take(np.arange(FIRST_10K)), config)
+    place, follows = place_of(table.files), table.in_majority()
+    with_it = np.select([place < 5, place < 7, place < 10], ["test", "val", "val_ood"], "train")
+    split = np.where(follows, with_it, np.where(place < 10, "test", "val_ood"))
+    if config.partition == "exchange_oracle":
+        split = _oracle(split, place, follows, table.group, config.seed)
+    return replace(table, split=split)
+
+
+def _same_piles(table: SampleTable, config: CelebAConfig) -> SampleTable:
+    """Name classes and values so that the shortcut is followed where their numbers agree, in both roles of a pair.
+
+    Where it is followed by opposites (blond and not male), the attribute that comes later in the alphabet is counted
+    the other way round: 0 is Male, 1 is not Male. So both roles have the same training images under the same numbers.
+    """
+    if table.majority == {(0, 0), (1, 1)}:
+        return table
+    assert table.attribute is not None
+    diagonal = frozenset({(0, 0), (1, 1)})
+    if config.label > config.attribute:
+        return replace(table, label=1 - table.label, classes=table.classes[::-1], majority=diagonal)
+    values = table.attribute_values[::-1]
+    return replace(table, attribute=1 - table.attribute, attribute_values=values, majority=diagonal)
+
+
+def _oracle(
+    split: np.ndarray, place: np.ndarray, follows: np.ndarray, group: np.ndarray | None, seed: int
+) -> np.ndarray:
+    """Return the split with as many training images, from groups of the same size. The rest of them is `val_ood`.
+
+    A group that has too few images gives all of them, and the others share what is left. Of the images that contradict
+    the shortcut and are not test, one in ten is validation.
+    """
+    assert group is not None
+    random = np.random.default_rng((seed, 1))
+    left = int((split == "train").sum()) // 4 * 4
+    split = np.where(~follows & (split == "val_ood") & (place == 19), "val", split)
+    may_train = (split == "train") | (~follows & (split == "val_ood"))
+    split[split == "train"] = "val_ood"
+    groups = sorted(range(4), key=lambda number: int((may_train & (group == number)).sum()))
+    for i, number in enumerate(groups):
+        members = np.flatnonzero(may_train & (group == number))
+        drawn = random.choice(members, min(len(members), left // (4 - i)), replace=False)
+        split[drawn] = "train"
+        left -= len(drawn)
+    return split
 
 
 def _read(root: Path, name: str) -> str:

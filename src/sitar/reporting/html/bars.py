@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 from sitar.reporting.comparison import Comparison
+from sitar.reporting.tables.table import KNOWLEDGE
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Bars:
     title: str
     detail: str
     bars: list[Bar]
+    chance: float | None = None  # a line across the bars: what knowing nothing gives
 
 
 def metric_bars(comparison: Comparison, split: str, metric: str) -> list[Bar]:
@@ -66,7 +68,12 @@ def _interval(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None
 
 
 def sample_count(metrics: Mapping[str, Any], metric: str) -> int | None:
-    """Return on how many samples a metric is computed. Of two groups that are equally bad the larger one counts."""
+    """Return on how many samples a metric is computed. Of two groups that are equally bad the larger one counts.
+
+    An AUC counts pairs of samples, and so has no such number.
+    """
+    if metric in KNOWLEDGE:
+        return None
     if metric != "worst_group":
         return metrics["n"]
     cells = [cell for cell in (metrics.get("groups") or {}).values() if cell["accuracy"] is not None]

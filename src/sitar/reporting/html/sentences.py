@@ -8,7 +8,7 @@ from typing import Any
 from sitar.controls import CONTROLS, Control
 from sitar.reporting.comparison import Comparison, Row
 from sitar.reporting.html.bars import Bar, metric_bars, overlap
-from sitar.reporting.tables.table import percent
+from sitar.reporting.tables.table import chance, percent
 from sitar.run_folder import flat
 
 MOST_NAMED = 5
@@ -30,7 +30,12 @@ def summary(comparison: Comparison) -> list[str]:
     sentences += _apart([bar for bar in known if bar.color in answered], GIVEN_ANSWERS, split, name)
     if missing := [bar.label for bar in bars if bar.value is None]:
         sentences.append(f"No {name} accuracy on {split}: {', '.join(missing)}.")
-    return sentences + _falls(comparison) + _controls(comparison, bars, split, name)
+    return (
+        sentences
+        + _chance(comparison, bars, split, metric)
+        + _falls(comparison)
+        + _controls(comparison, bars, split, name)
+    )
 
 
 def listed(words: Iterable[str]) -> str:
@@ -75,6 +80,17 @@ def _apart(bars: list[Bar], given: str, split: str, name: str) -> list[str]:
         return []
     values = ", ".join(f"{bar.label} {percent(bar.value)} %" for bar in bars)
     return [f"{given}, in {name} on {split}: {values}."]
+
+
+def _chance(comparison: Comparison, bars: list[Bar], split: str, metric: str) -> list[str]:
+    """Say what a head has that knows nothing, and which rows have no more."""
+    level = chance(metric, len(comparison.classes)) if comparison.classes else None
+    if metric != "worst_group" or level is None:
+        return []
+    below = [bar.label for bar in bars if bar.value is not None and bar.value <= level]
+    who = f"; {listed(below[:MOST_NAMED])}{' and others' if len(below) > MOST_NAMED else ''} " if below else ""
+    have = f"{who}{'has' if len(below) == 1 else 'have'} no more on {split}" if below else ""
+    return [f"A head that knows nothing has {percent(level)} % in every group{have}."]
 
 
 def _range(bar: Bar) -> str:

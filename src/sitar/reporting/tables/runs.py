@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sitar.registry import metrics
 from sitar.reporting.comparison import Row
-from sitar.reporting.tables.table import ANSWERS_NOTE, HEADLINE, UPPER_BOUND, UPPER_BOUND_NOTE, Table, percent
+from sitar.reporting.tables.table import (
+    ANSWERS_NOTE,
+    CHANCE,
+    HEADLINE,
+    KNOWLEDGE,
+    UPPER_BOUND,
+    UPPER_BOUND_NOTE,
+    Table,
+    chance,
+    percent,
+)
 from sitar.splits import TEST_SPLITS
 
 
 def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table:
-    """Show mean and deviation over seeds on every test split, one line for each row of runs."""
+    """Show mean and deviation over seeds on every test split, one line for each row of runs.
+
+    Where groups exist, the last line is what a head has that knows nothing.
+    """
     splits = [s for s in TEST_SPLITS if any(s in result["splits"] for row in rows for result in row.results)]
-    columns = ["runs", "seeds", *(f"{split} {metrics()[name].short}" for split in splits for name in names)]
+    shown = [(split, name) for split in splits for name in names]
+    columns = ["runs", "seeds", *(f"{split} {metrics()[name].short}" for split, name in shown)]
     lines = []
     for row in rows:
-        cells = [row.summary(split, name) for split in splits for name in names]
+        cells = [row.summary(split, name) for split, name in shown]
         label = f"{row.label} {UPPER_BOUND}" if row.needs_groups else row.label
         lines.append([label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
+    classes = {len(result.get("classes", ())) for row in rows for result in row.results}
+    if len(classes) == 1 and 0 not in classes and any(_has(rows, split, "worst_group") for split in splits):
+        lines.append([CHANCE, "–", *(percent(chance(name, *classes)) for _, name in shown)])
     datasets = sorted({result["dataset"] for row in rows for result in row.results})
     selections = sorted({result["selection"] for row in rows for result in row.results})
     note = (
@@ -30,6 +48,21 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table
     if any(row.answers for row in rows):
         note += f" {ANSWERS_NOTE}"
     return Table("Comparison", columns, lines, note)
+
+
+def knowledge_table(rows: Sequence[Row]) -> Table | None:
+    """Show the core and the shortcut AUC of the same rows. There is no table where no run has them."""
+    if not any(_has(rows, split, name) for split in TEST_SPLITS for name in KNOWLEDGE):
+        return None
+    note = (
+        "Core AUC: how well the label is ranked where the attribute is the same. Shortcut AUC: how well the attribute "
+        "is told where the label is the same; 50 is best, more follows it as in training, less the other way round."
+    )
+    return replace(compare_table(rows, KNOWLEDGE), title="What the predictions know and follow", note=note)
+
+
+def _has(rows: Sequence[Row], split: str, name: str) -> bool:
+    return any(row.summary(split, name)["mean"] is not None for row in rows)
 
 
 def _mean_and_std(summary: Mapping[str, Any]) -> str:

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from sitar.registry import metrics
-from sitar.reporting.tables.table import HEADLINE, Table, percent, percent_range
+from sitar.reporting.tables.table import HEADLINE, Table, chance, percent, percent_range
 
 
-def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Show average and worst group with their intervals, one row for each split. It fits a terminal of 80 columns."""
+def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], classes: int = 0) -> Table:
+    """Show average and worst group with their intervals, one row for each split. It fits a terminal of 80 columns.
+
+    Where there are groups and the number of classes is known, the last row is what a head has that knows nothing.
+    """
     rows = []
     for name, figures in splits.items():
         intervals = figures.get("intervals") or {}
@@ -18,6 +21,9 @@ def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
         for metric in HEADLINE:
             row += [percent(figures[metric]), percent_range(intervals.get(metric))]
         rows.append(row)
+    if classes and any(figures.get("groups") for figures in splits.values()):
+        guess = [cell for metric in HEADLINE for cell in (percent(chance(metric, classes)), "–")]
+        rows.append(["chance", "–", *guess])  # short, for a narrow terminal
     columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
     return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples.")
 

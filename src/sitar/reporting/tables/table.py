@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sitar.registry import metrics
+
 HEADLINE = ("average", "worst_group")  # the metrics that every table shows
+KNOWLEDGE = ("core_auc", "shortcut_auc")  # what predictions know and follow, shown where groups exist
+CHANCE = "knows nothing (chance)"  # the row of a head that guesses: a fair coin over the classes
 UPPER_BOUND = "†"
 UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
 ANSWERS_NOTE = "+N answers: its last layer was fitted again, to N answers about images from where it will be used."
@@ -24,6 +28,16 @@ class Table:
 def percent(value: float | None) -> str:
     """Write 70.1 for 0.701, and a dash where a figure does not exist."""
     return "–" if value is None else f"{100 * value:.1f}"
+
+
+def chance(name: str, classes: int) -> float | None:
+    """Return the value of a metric in expectation, for a head that knows nothing: a fair coin over the classes.
+
+    It is None where a coin has no such value. The mean of the worst group of many coins is a little lower than that of
+    each group, because it is a minimum; the accuracy of a coin in a given group is what is meant here.
+    """
+    of = metrics()[name].chance
+    return None if of is None else of(classes)
 
 
 def percent_range(interval: Sequence[float] | None) -> str:

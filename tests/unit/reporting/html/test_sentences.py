@@ -28,6 +28,14 @@ def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: l
     assert any("in distribution to" in sentence for sentence in words)
 
 
+def test_a_row_that_is_not_above_chance_is_named(runs: list[Path], tmp_path: Path) -> None:
+    low = make_run(tmp_path / "jtt", "jtt", accuracy=0.2, explained=False).path
+    (comparison,), _ = compare_runs([runs[2], low])
+    assert "A head that knows nothing has 50.0 % in every group; jtt has no more on ood_test." in summary(comparison)
+    (comparison,), _ = compare_runs([runs[2]])
+    assert "A head that knows nothing has 50.0 % in every group." in summary(comparison)
+
+
 def test_without_a_control_nothing_is_credited_to_the_noise(runs: list[Path]) -> None:
     (comparison,), _ = compare_runs([runs[0], runs[2]])
     assert any(sentence.startswith("No control (alpha 0) is among these runs") for sentence in summary(comparison))

@@ -11,7 +11,8 @@ from helpers.made_runs import make_run
 from helpers.pages import pixels
 from sitar.reporting.comparison import compare_runs
 from sitar.reporting.html.bars import wilson
-from sitar.reporting.html.sections.accuracy import split_bars
+from sitar.reporting.html.report import write_report
+from sitar.reporting.html.sections.accuracy import make, split_bars
 from sitar.reporting.html.sections.confusion import run_confusion
 from sitar.reporting.html.sections.gradcam import run_maps
 from sitar.reporting.html.sections.groups import named_group
@@ -39,6 +40,28 @@ def test_the_worst_group_has_its_own_size_and_an_interval_with_a_width(tmp_path:
     assert (worst.bars[1].low, worst.bars[1].high) == (0.0, 0.05), "the bootstrap's has a width"
     assert average.bars[0].low == wilson(1.0, 240)[0]
     assert any("ranges of sitar and erm overlap" in sentence for sentence in summary(comparison))
+
+
+def test_bars_show_what_predictions_know_and_the_line_of_chance(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "erm", "erm", explained=False)
+    (comparison,), _ = compare_runs([run.path])
+    titles = {"ood_test, average", "ood_test, worst group", "id_test, average", "id_test, worst group"}
+    assert {bars.title: bars.chance for bars in split_bars(comparison)} == dict.fromkeys(titles, 0.5)
+    assert make(comparison, 1)["knowledge"] is False
+    result = json.loads(run.result_file.read_text())
+    result["splits"]["ood_test"] |= {"core_auc": 0.9, "shortcut_auc": 0.4}
+    result["splits"]["ood_test"]["intervals"]["core_auc"] = [0.8, 0.95]
+    result["splits"]["id_test"]["groups"] = {}
+    run.result_file.write_text(json.dumps(result))
+    (comparison,), _ = compare_runs([run.path])
+    bars = {bars.title: bars for bars in split_bars(comparison)}
+    core, shortcut = bars["ood_test, core AUC"], bars["ood_test, shortcut AUC"]
+    assert (core.detail, core.chance, shortcut.chance) == ("", 0.5, 0.5)
+    assert (core.bars[0].value, core.bars[0].low, core.bars[0].high) == (0.9, 0.8, 0.95)
+    assert bars["id_test, average"].chance is None, "there are no groups"
+    page = (write_report([run.path], tmp_path / "report.html")).read_text()
+    assert 'class="chance" style="left:50.0%"' in page
+    assert "Core AUC says how well" in page
 
 
 def test_runs_may_be_worst_on_different_groups(tmp_path: Path) -> None:

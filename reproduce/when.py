@@ -1,0 +1,155 @@
+"""When does the noise help? `python reproduce/when.py` compares the exchange benchmark with what was predicted of it.
+
+The predictions are in reproduce/records/ease.json, and were written before the runs (ease.py). The runs are in
+reproduce/records/exchange.json. The page is docs/results/when.md, and its figure docs/figures/when.svg.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any, NamedTuple
+
+import records
+from matplotlib.figure import Figure
+
+from sitar.reporting.figures.style import BLUE, GREY, ORANGE, save
+
+PAGE = records.page_path("when")
+FIGURE = records.HERE.parent / "docs" / "figures" / "when.svg"
+SPLIT = "test.worst_group"
+
+
+class Gain(NamedTuple):
+    """A gain is the difference of two rows of the exchange benchmark, with the prediction that speaks of it."""
+
+    name: str
+    prediction: str
+    row: str
+    reference: str
+
+
+GAINS = (
+    Gain("sitar over control, 32 axes", "sitar over control", "sitar, 32 axes", "control, 32 axes"),
+    Gain("sitar over control, 10 axes", "sitar over control", "sitar, 10 axes", "control, 10 axes"),
+    Gain("control over ERM, 10 axes", "control over ERM", "control, 10 axes", "ERM"),
+    Gain("control over ERM, 32 axes", "control over ERM", "control, 32 axes", "ERM"),
+)
+TEXT = """\
+# When does the noise help?
+
+Where no training image contradicts the [shortcut](../glossary.md#shortcut), nothing in the data says which of two cues
+is the label ([exchange](../glossary.md#exchange)). A method then prefers one kind of cue. This page asks which kind,
+and whether it can be told beforehand from how easy the two cues are.
+
+The [ease](../glossary.md#ease) of an attribute is the balanced accuracy of one fixed linear model on images of all
+groups, none of which is a test image here. Let d be the ease of the shortcut minus the ease of the label. The rule was
+written before any run, and so were the predictions (`reproduce/ease.py`). For d within ± 0.05 it predicts nothing.
+
+- The targeted [noise](../glossary.md#noise) gains over the [control](../glossary.md#control) where the shortcut is the
+  easier cue (d > 0), and loses where the label is. An earlier measurement says that it needs room: with 10 axes the VAE
+  has already removed what is fine. So the line with 32 axes is the one that decides.
+- The control gains over ERM where the label is the easier cue (d < 0), and loses where the shortcut is. The VAE keeps
+  what fills many pixels, and so do the principal axes of the linear model. The line with 10 axes decides.
+
+A gain is the difference in [worst group](../glossary.md#worst-group), in points, as the mean over the seeds. The two
+tasks of a pair are no independent evidence: what a method gains on one it loses on the other, up to the groups that
+follow the shortcut. Tasks for tuning do not count.
+
+`python reproduce/when.py` makes this page from `reproduce/records/ease.json` and `reproduce/records/exchange.json`.
+"""
+MISSING = """\
+The runs were not made yet: `python reproduce/run.py exchange --set data.root=DIR` makes them, on a GPU. The next table
+holds the predictions."""
+
+
+def predictions() -> list[dict[str, Any]]:
+    return json.loads(records.record_path("ease").read_text(encoding="utf-8"))["predictions"]
+
+
+def name_of(task: Mapping[str, Any]) -> str:
+    return f"{task['label']} with {task['attribute']}"
+
+
+def gains(record: Mapping[str, Any], gain: Gain) -> dict[str, list[float]]:
+    """Return the gain in every task, in points, for each seed that both rows have."""
+    values = {
+        (run["row"], run["column"], run["seed"]): records.value_of(run, SPLIT)
+        for run in record["runs"]
+        if run["row"] in (gain.row, gain.reference)
+    }
+    found: dict[str, list[float]] = {}
+    for (row, column, seed), value in values.items():
+        if row == gain.row and (gain.reference, column, seed) in values:
+            found.setdefault(column, []).append(value - values[gain.reference, column, seed])
+    return found
+
+
+def score(tasks: Sequence[Mapping[str, Any]], found: Mapping[str, Sequence[float]], prediction: str) -> tuple[int, int]:
+    """Count the signs that were predicted right, and the predictions that could be compared. Tuning does not count."""
+    compared = [
+        (task[prediction], mean(found[name_of(task)]))
+        for task in tasks
+        if task[prediction] and not task["tuning"] and name_of(task) in found
+    ]
+    return sum(sign * gain > 0 for sign, gain in compared), len(compared)
+
+
+def render() -> str:
+    """Write the page, from the records alone."""
+    tasks, record = predictions(), records.record_so_far("exchange")
+    found = {gain: gains(record, gain) for gain in GAINS}
+    parts = [TEXT]
+    if any(found.values()):
+        parts += ["| gain | predicted right | predicted |", "|---|---|---|"]
+        for gain in GAINS:
+            right, compared = score(tasks, found[gain], gain.prediction)
+            parts.append(f"| {gain.name} | {right} | {compared} |")
+        parts += ["", "![Gain against the difference of ease](../figures/when.svg)", ""]
+    else:
+        parts += [MISSING, ""]
+    parts += ["The signs in brackets are the predictions. No sign means that nothing is predicted.", ""]
+    parts += [f"| | d | {' | '.join(gain.name for gain in GAINS)} |", "|---|---|" + "---|" * len(GAINS)]
+    for task in sorted(tasks, key=lambda task: -task["difference"]):
+        cells = [_cell(found[gain].get(name_of(task), []), task[gain.prediction]) for gain in GAINS]
+        mark = " (for tuning)" if task["tuning"] else ""
+        parts.append(f"| {name_of(task)}{mark} | {task['difference']:+.3f} | {' | '.join(cells)} |")
+    return "\n".join([*parts, ""])
+
+
+def _cell(values: Sequence[float], predicted: int) -> str:
+    shown = f"{mean(values):+.1f}" if values else records.NOT_RUN
+    return shown + {1: " (+)", -1: " (−)", 0: ""}[predicted]
+
+
+def draw() -> Figure:
+    """Draw the gain of every task against the difference of ease: the mean over seeds, and the seeds around it."""
+    tasks, record = predictions(), records.record_so_far("exchange")
+    figure = Figure(figsize=(9.8, 4.2), layout="constrained")
+    for plot, gain in zip(figure.subplots(1, 2), (GAINS[0], GAINS[2]), strict=True):
+        found = gains(record, gain)
+        for task in tasks:
+            if values := found.get(name_of(task)):
+                color = GREY if task["tuning"] or not task[gain.prediction] else BLUE
+                plot.plot([task["difference"]] * len(values), values, ".", color=color, markersize=3, alpha=0.6)
+                plot.plot(task["difference"], mean(values), "o", color=color, markersize=6)
+        band = json.loads(records.record_path("ease").read_text(encoding="utf-8"))["band"]
+        plot.axvspan(-band, band, color=GREY, alpha=0.12, linewidth=0)
+        plot.axhline(0, color=ORANGE, linewidth=1)
+        plot.set(xlabel="ease of the shortcut - ease of the label", ylabel="gain in worst group, points")
+        plot.set_title(gain.name, fontsize=11)
+        plot.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def main() -> None:
+    if records.record_path("exchange").exists():
+        save(draw(), FIGURE)
+        print(f"Wrote {FIGURE}")
+    PAGE.write_text(render(), encoding="utf-8")
+    print(f"Wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The candidates are finished runs that predict the same images. Those that do not fit each other are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sitar.analysis.ask.pool import Pool
+from sitar.analysis.samples import holds_images
+from sitar.analysis.thumbnails import pixels
+from sitar.errors import ConfigError, DataError
+from sitar.evaluation.inputs import Inputs, read_inputs
+from sitar.evaluation.trained_model import TrainedModel, load
+from sitar.progress import ShownProgress
+from sitar.run_folder import RunFolder
+from sitar.splits import TEST_SPLITS
+
+
+def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", progress: bool = True) -> Pool:
+    """Let each candidate predict each image.
+
+    Candidates that do not fit each other are refused, and so are images of their test splits.
+    """
+    runs, models = [str(folder.path) for folder in folders], [load(folder, device) for folder in folders]
+    classes = models[0].classes
+    for run, model in zip(runs, models, strict=True):
+        if model.classes != classes:
+            raise ConfigError(
+                f"Candidates must have the same classes in the same order: {runs[0]!r} has {', '.join(classes)}, and "
+                f"{run!r} has {', '.join(model.classes)}."
+            )
+    read: dict[str, Inputs] = {}  # candidates that store images alike share them
+    inputs, notes = [], []
+    with ShownProgress(progress) as shown:
+        for run, model in zip(runs, models, strict=True):
+            form = f"{model.data.checksum} {model.config.data!r}"
+            if form not in read:
+                read[form] = read_inputs(images, model, watch=shown.watch)
+                notes += _check_overlap(read[form], model, run)
+            inputs.append(read[form])
+    names = _common(inputs)
+    if bad := {name: reason for one in inputs for name, reason in one.unreadable.items()}:
+        name, reason = next(iter(bad.items()))
+        notes.append(f"{len(bad):,} images cannot be read and are left out, such as {name}: {reason}.")
+    inputs = [_only(one, names) for one in inputs]
+    predictions = np.stack([model.predict(one.x) for model, one in zip(models, inputs, strict=True)])
+    files = None if inputs[0].files is None else [Path(os.path.abspath(file)) for file in inputs[0].files]
+    shape = models[0].data.task.shape
+    in_array = holds_images(models[0]) and (files is None or shape[0] not in (1, 3))  # files of other channels: rare
+    pictures = pixels(inputs[0].x).numpy() if in_array else None
+    return Pool(
+        runs, _labels(models, runs), classes, names, predictions.astype(np.int64), files, pictures,
+        tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+
+
+def _common(inputs: Sequence[Inputs]) -> list[str]:
+    """Return the images that every candidate can read."""
+    shared = set(inputs[0].names).intersection(*(one.names for one in inputs[1:]))
+    names = [name for name in inputs[0].names if name in shared]
+    if strange := [name for name in names if "\n" in name or "\r" in name]:
+        raise DataError(f"The name {strange[0]!r} has a line break, and answers are lines of a file. Rename it.")
+    return names
+
+
+def _only(inputs: Inputs, names: list[str]) -> Inputs:
+    """Return the inputs with these names."""
+    if inputs.names == names:
+        return inputs
+    places = {name: place for place, name in enumerate(inputs.names)}
+    rows = [places[name] for name in names]
+    return Inputs(names, inputs.x[rows], None if inputs.files is None else [inputs.files[row] for row in rows])
+
+
+def _check_overlap(inputs: Inputs, model: TrainedModel, run: str) -> list[str]:
+    """Refuse images of the test splits: answers about them would choose the model by what it is judged by.
+
+    Return a sentence about images that the model was trained or selected on.
+    """
+    found = {checksum: name for name, checksum in zip(inputs.names, _checksums(inputs.x), strict=True)}
+    splits = {"train": model.data.train.x, **{name: split.x for name, split in model.data.evaluation.items()}}
+    notes = []
+    for split, x in splits.items():
+        shared = [found[checksum] for checksum in _checksums(x) if checksum in found]
+        if shared and split in TEST_SPLITS:
+            raise DataError(
+                f"{len(shared):,} of the {len(inputs):,} images are in the split {split!r} of {run!r}, such as "
+                f"{shared[0]!r}. Answers about them would choose a model by the images that it is judged by. Bring "
+                "other images."
+            )
+        if shared:
+            notes.append(
+                f"{len(shared):,} of the images are in the split {split!r} of {run!r}, such as {shared[0]!r}: answers "
+                "about them say little about new images."
+            )
+    return notes
+
+
+def _checksums(x: torch.Tensor) -> Iterable[bytes]:
+    for row in x:
+        yield hashlib.blake2b(row.contiguous().numpy().tobytes(), digest_size=16).digest()
+
+
+def _labels(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:
+    """Return short names that tell the candidates apart: the method of the preset, its seed too, or else the folder."""
+    methods = [model.config.preset.partition("/")[2] or model.config.method.name for model in models]
+    seeded = [f"{method}, seed {model.config.seed}" for method, model in zip(methods, models, strict=True)]
+    return next((names for names in (methods, seeded) if len(set(names)) == len(names)), runs)

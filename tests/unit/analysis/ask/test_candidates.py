@@ -1,0 +1,65 @@
+"""Candidates predict all images. Those that do not fit, and images that must not be asked about, are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import sitar
+from helpers.asking import SIZE, save_images
+from sitar.analysis.ask.pool import read_pool
+from sitar.errors import ConfigError, DataError
+
+
+def test_predictions_are_those_of_the_models(place: Path, tmp_path: Path) -> None:
+    pool = read_pool([place / "a", place / "b"], place / "new", tmp_path / "answers.csv", "cpu")
+    assert pool.names[:2] == ["deeper/00000.png", "deeper/00001.png"]
+    assert pool.classes == ("cat", "dog")
+    assert pool.labels == ["erm, seed 0", "erm, seed 1"]
+    assert pool.files is not None
+    x = np.stack([np.asarray(Image.open(file)).transpose(2, 0, 1) for file in pool.files])
+    for row, name in zip(pool.predictions, "ab", strict=True):
+        np.testing.assert_array_equal(row, sitar.load(place / name, device="cpu").predict(x))
+    np.testing.assert_array_equal(pool.disagree, pool.predictions[0] != pool.predictions[1])
+
+
+def test_candidates_of_other_classes_are_refused(place: Path) -> None:
+    with pytest.raises(ConfigError, match=r"same classes in the same order: .* cat, dog, and .* bird, cat, dog"):
+        read_pool([place / "a", place / "other"], place / "new", None, "cpu")
+
+
+def test_images_of_the_test_split_are_refused_under_any_name(place: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    save_images(images, 5, SIZE)
+    Image.open(place / "data" / "test" / "dog" / "2.png").save(images / "renamed.bmp")
+    with pytest.raises(DataError, match=r"1 of the 6 images are in the split 'test' of .*'renamed.bmp'"):
+        read_pool([place / "a", place / "b"], images, tmp_path / "answers.csv", "cpu")
+    assert not list(tmp_path.glob(".answers*")), "nothing is kept that a later call would take"
+
+
+def test_images_that_were_trained_on_are_said(place: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    save_images(images, 5, SIZE)
+    Image.open(place / "data" / "train" / "dog" / "2.png").save(images / "known.png")
+    pool = read_pool([place / "a"], images, None, "cpu")
+    assert "1 of the images are in the split 'train'" in pool.notes[0]
+
+
+def test_an_image_that_cannot_be_read_is_left_out_and_said(place: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    save_images(images, 5, SIZE)
+    (images / "broken.png").write_bytes(b"no image")
+    pool = read_pool([place / "a", place / "b"], images, None, "cpu")
+    assert len(pool) == 5
+    assert "1 images cannot be read and are left out, such as broken.png" in pool.notes[0]
+
+
+def test_a_name_with_a_line_break_is_refused(place: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    save_images(images, 5, SIZE)
+    (images / "00000.png").rename(images / "0\n0.png")
+    with pytest.raises(DataError, match="line break"):
+        read_pool([place / "a"], images, None, "cpu")

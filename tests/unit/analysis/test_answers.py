@@ -1,0 +1,165 @@
+"""Answers are kept one by one, survive a kill, and are never silently dropped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sitar.analysis.answers import FIELDS, UNDO, Answer, AnswersFile, read_answers
+from sitar.errors import DataError, RunError
+
+AT = "2026-11-16T12:00:00+00:00"
+HEAD = ",".join(FIELDS) + "\n"
+
+
+def line(image: str, answer: str = "cat", why: str = "random", probability: float | None = 0.1) -> Answer:
+    return Answer(image, answer, why, probability, AT)
+
+
+def undo(image: str) -> Answer:
+    return Answer(image, "", UNDO, None, AT)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "answers.csv"
+
+
+def write(path: Path, *lines: Answer) -> None:
+    file = AnswersFile(path)
+    with file.opened():
+        for one in lines:
+            file.append(one)
+
+
+def test_what_is_written_is_read(path: Path) -> None:
+    lines = [line("a.png"), line('b, "c".png', "dog"), line("d.png", "", probability=1 / 3), line("\udcff.png")]
+    write(path, *lines)
+    answers = read_answers(path)
+    assert answers.lines == lines
+    assert answers.given == [lines[0], lines[1], lines[3]]
+    assert answers.notes == []
+
+
+def test_an_answer_is_synced_before_the_next(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill of the machine, and not only of the process, loses nothing."""
+    synced = []
+    real = os.fsync
+    file = AnswersFile(path)
+    with file.opened():
+        monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(path.read_text()), real(handle)))
+        file.append(line("a.png"))
+        file.append(line("b.png"))
+    assert [text.count("\n") for text in synced] == [2, 3]
+    assert synced[-1] == path.read_text()
+
+
+def test_undo_takes_the_last_line_of_its_image_back(path: Path) -> None:
+    write(path, line("a"), line("b"), undo("b"), line("b", "dog"), line("c", ""), undo("c"))
+    assert read_answers(path).lines == [line("a"), line("b", "dog")]
+    assert path.read_text().count("\n") == 7, "what was undone stays in the file"
+    write(path, undo("b"), undo("b"))
+    assert read_answers(path).lines == [line("a")]
+
+
+@pytest.mark.parametrize("cut", range(1, len(f"b,cat,random,0.1,{AT}")))
+def test_a_line_that_a_kill_has_cut_is_ignored_and_said(path: Path, cut: int) -> None:
+    write(path, line("a"), line("b"))
+    content = path.read_bytes()
+    path.write_bytes(content[: -1 - cut])
+    answers = read_answers(path)
+    assert answers.lines == [line("a")]
+    assert "was cut" in answers.notes[0]
+    assert path.read_bytes() == content[: -1 - cut], "reading changes nothing"
+    write(path, line("c"))
+    assert read_answers(path).lines == [line("a"), line("c")]
+    assert read_answers(path).notes == []
+
+
+def test_a_last_line_without_its_end_that_is_whole_counts(path: Path) -> None:
+    write(path, line("a"), line("b"))
+    path.write_bytes(path.read_bytes()[:-1])  # as some editors do
+    assert read_answers(path).lines == [line("a"), line("b")]
+    write(path, line("c"))
+    assert read_answers(path).lines == [line("a"), line("b"), line("c")]
+
+
+def test_of_contradictory_answers_the_last_counts_and_is_said(path: Path) -> None:
+    write(path, line("a"), line("b"), line("a", "dog"), line("b"), line("b", ""))
+    answers = read_answers(path)
+    assert {one.image: one.answer for one in answers.lines} == {"a": "dog", "b": "cat"}
+    (note,) = answers.notes
+    assert "'a' was answered twice" in note
+
+
+def test_labels_that_exist_are_answers(path: Path) -> None:
+    path.write_text("\ufeffpatient,image,label\r\n7,a.png,cat\r\n8,b.png,dog", encoding="utf-8")
+    assert read_answers(path).lines == [Answer("a.png", "cat"), Answer("b.png", "dog")]
+
+
+def test_a_file_of_labels_stays_as_it_is(path: Path) -> None:
+    path.write_text("image,label\na.png,cat\n")
+    file = AnswersFile(path)
+    with file.opened() as answers:
+        assert answers.lines == [Answer("a.png", "cat")]
+        file.append(line("b.png"))
+    assert path.read_text() == "image,label\na.png,cat\n"
+    assert file.path.name == "answers.answers.csv"
+    with AnswersFile(path).opened() as answers:
+        assert answers.lines == [Answer("a.png", "cat"), line("b.png")]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("name,class\na,cat\n", "holds no answers"),
+        (HEAD + "a,cat\nb,cat,random,0.1,\n", "Line 2 .* has 2 cells"),
+        (HEAD + "a,cat,random,often,\n", "probability 'often'"),
+        (HEAD + "a,cat,random,1.5,\n", "probability '1.5'"),
+        (HEAD + "a,cat,random,nan,\n", "probability 'nan'"),
+    ],
+)
+def test_what_is_no_file_of_answers_is_refused_and_left_alone(path: Path, content: str, reason: str) -> None:
+    path.write_text(content)
+    with pytest.raises(DataError, match=reason):
+        read_answers(path)
+    with pytest.raises(DataError, match=reason), AnswersFile(path).opened():
+        pass
+    assert path.read_text() == content
+
+
+def test_a_file_that_is_not_there_is_refused(path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read: No such file"):
+        read_answers(path)
+
+
+def test_an_empty_file_holds_no_answers(path: Path) -> None:
+    path.touch()
+    assert read_answers(path).lines == []
+    write(path, line("a"))
+    assert read_answers(path).lines == [line("a")]
+
+
+def test_one_process_writes_at_a_time(path: Path) -> None:
+    with AnswersFile(path).opened(), pytest.raises(RunError, match="Another `sitar ask`"), AnswersFile(path).opened():
+        pass
+
+
+def test_a_disk_that_is_full_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = AnswersFile(path)
+    with file.opened():
+        file.append(line("a"))
+        before = path.read_bytes()
+
+        def full(handle: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match="No space"):
+                file.append(line("b"))
+        assert path.read_bytes() == before
+        file.append(line("c"))
+    assert read_answers(path).lines == [line("a"), line("c")]

@@ -1,0 +1,52 @@
+"""Tables of runs show what predictions know, and what a head has that knows nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from helpers.made_runs import make_run
+from sitar.reporting.comparison import group_runs, read_runs
+from sitar.reporting.tables.runs import compare_table, knowledge_table
+from sitar.reporting.tables.splits import splits_table
+from sitar.reporting.tables.table import CHANCE
+from sitar.run_folder import RunFolder
+
+
+def with_aucs(path: Path, groups: bool = True, classes: tuple[str, ...] = ("red", "green")) -> RunFolder:
+    run = make_run(path, "erm", classes=classes, explained=False)
+    result = json.loads(run.result_file.read_text())
+    for split in result["splits"].values():
+        split.update({"core_auc": 0.9, "shortcut_auc": 0.4} if groups else {"worst_group": None, "groups": {}})
+    run.result_file.write_text(json.dumps(result))
+    return run
+
+
+def test_a_comparison_ends_with_chance_and_a_second_table_has_both_aucs(tmp_path: Path) -> None:
+    rows = group_runs(read_runs([with_aucs(tmp_path / "run").path]))
+    assert compare_table(rows).rows[-1] == [CHANCE, "–", *["50.0"] * 4]
+    table = knowledge_table(rows)
+    assert table is not None
+    assert table.columns[2:] == ["id_test core", "id_test shortcut", "ood_test core", "ood_test shortcut"]
+    assert table.rows[0][2:] == ["90.0", "40.0"] * 2
+    assert table.rows[-1] == [CHANCE, "–", *["50.0"] * 4]
+
+
+def test_chance_is_that_of_the_number_of_classes(tmp_path: Path) -> None:
+    runs = group_runs(read_runs([with_aucs(tmp_path / "run", classes=("a", "b", "c", "d")).path]))
+    assert compare_table(runs, ["worst_group", "core_auc", "f1"]).rows[-1][2:] == ["25.0", "50.0", "–"] * 2
+
+
+def test_without_groups_there_is_no_line_of_chance(tmp_path: Path) -> None:
+    run = with_aucs(tmp_path / "run", groups=False)
+    table = compare_table(group_runs(read_runs([run.path])))
+    assert len(table.rows) == 1
+    assert len(table.columns) == 6
+    assert knowledge_table(group_runs(read_runs([run.path]))) is None
+    assert len(splits_table("run", run.result()["splits"], 2).rows) == 4
+
+
+def test_the_table_of_a_run_ends_with_chance(tmp_path: Path) -> None:
+    splits = with_aucs(tmp_path / "run").result()["splits"]
+    assert splits_table("run", splits, 2).rows[-1] == ["chance", "–", "50.0", "–", "50.0", "–"]
+    assert len(splits_table("run", splits).rows) == 4, "the number of classes is not known"
