@@ -147,6 +147,17 @@ class TrainConfig(Config):
         return self
 
 
+RefitFeatures = Literal["latent", "hidden", "encoder"]
+
+
+class RefitConfig(Config):
+    """These settings say to which answers the last layer of a finished run was fitted again (`sitar refit`)."""
+
+    features: RefitFeatures = Field(description="what the new layer reads")
+    answers: int = Field(gt=0, description="how many answers")
+    digest: str = Field(min_length=1, description="of the images and answers: other answers make another run")
+
+
 class Identity(Config):
     """The identity says which preset a run has, and which seed."""
 
@@ -161,14 +172,17 @@ class RunConfig(Identity):
     model: ModelConfig
     method: NamedConfig
     train: TrainConfig
+    refit: RefitConfig | None = None  # only in runs that `sitar refit` has made of others
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings as plain values, under the keys that a user writes."""
-        sections = {key: getattr(self, key).model_dump(mode="json", by_alias=True) for key in _SECTIONS}
+        present = [key for key in (*_SECTIONS, _REFIT) if getattr(self, key) is not None]
+        sections = {key: getattr(self, key).model_dump(mode="json", by_alias=True) for key in present}
         return {"preset": self.preset, "seed": self.seed, **sections}
 
 
 _SECTIONS = ("data", "model", "method", "train")
+_REFIT = "refit"  # a section that most runs do not have
 
 
 def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int | None = None) -> RunConfig:
@@ -177,7 +191,7 @@ def run_config(raw: Mapping[str, Any], *, preset: str | None = None, seed: int |
     raw["preset"] = preset if preset is not None else raw.get("preset", "custom")
     raw["seed"] = seed if seed is not None else raw.get("seed", 0)
     problems = [_unknown_key(str(key), RunConfig, str(key)) for key in raw if key not in RunConfig.model_fields]
-    for section in _SECTIONS:
+    for section in (*_SECTIONS, *([_REFIT] if raw.get(_REFIT) is not None else [])):
         value = {} if raw.get(section) is None else raw[section]
         if not isinstance(value, Mapping):
             problems.append(f"{section}: expected settings (key: value), got {value!r}.")
@@ -210,6 +224,8 @@ def _section_class(section: str, value: Mapping[str, Any]) -> type[Config]:
         return ModelConfig
     if section == "train":
         return TrainConfig
+    if section == _REFIT:
+        return RefitConfig
     registry = {"data": DATASETS, "method": METHODS}[section]
     name = value.get("name")
     if name is None:
@@ -235,7 +251,7 @@ def _describe(section: str, cls: type[Config], problem: Any) -> str:
 
 
 def _unknown_key(where: str, cls: type[Config], key: str) -> str:
-    names = [field.alias or name for name, field in cls.model_fields.items()]
+    names = [field.alias or name for name, field in cls.model_fields.items() if name != _REFIT]
     return f"Unknown key {where!r}.{did_you_mean(key, names)} Allowed here: {', '.join(names)}."
 
 

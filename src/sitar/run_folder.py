@@ -92,6 +92,8 @@ class Result(TypedDict):
     dataset: str
     method: NotRequired[str]
     needs_groups: NotRequired[bool]
+    answers: NotRequired[int]  # to which the last layer was fitted again, besides the training data
+    refit: NotRequired[dict[str, Any]]
     preset: NotRequired[str]
     seed: int
     selection: str

@@ -62,6 +62,16 @@ def test_unknown_key(raw, unknown, meant):
     assert line.startswith(f"Unknown key {unknown!r}. Did you mean {meant!r}? Allowed here: ")
 
 
+def test_only_a_run_that_was_fitted_again_has_the_section_of_it():
+    assert "refit" not in run_config(RAW).to_dict()
+    section = {"features": "hidden", "answers": 50, "digest": "0a1b2c3d"}
+    config = run_config({**RAW, "refit": section})
+    assert config.to_dict()["refit"] == section
+    assert run_config(config.to_dict()) == config
+    assert problems({**RAW, "refit": {**section, "features": "pixels"}})[0].startswith("refit.features = 'pixels'")
+    assert "refit.anwers" in problems({**RAW, "refit": {**section, "anwers": 3}})[0]
+
+
 def test_unknown_key_that_resembles_nothing():
     (line,) = problems({**RAW, "zzz": 1})
     assert line == "Unknown key 'zzz'. Allowed here: preset, seed, data, model, method, train."

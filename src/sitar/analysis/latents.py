@@ -13,24 +13,38 @@ from sitar.data.types import in_batches
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.functional.correlation import label_correlation, shortcut_score
-from sitar.methods.base import Bottleneck
+from sitar.methods.base import Bottleneck, Method
+from sitar.methods.refit import Refitted
 from sitar.models import VAE
 
 
 def bottleneck_of(model: TrainedModel) -> Bottleneck:
     """Return the latent that a model predicts from. A method without one is refused."""
-    bottleneck = model.method.bottleneck()
-    if bottleneck is None:
-        raise RunError("This method predicts from no latent.")
-    return bottleneck
+    return _refuse_none(model.method.bottleneck())
+
+
+def encoding_of(model: TrainedModel) -> Bottleneck:
+    """Return the latent of a model, even if a last layer that was fitted again passes it by and reads the encoder."""
+    return _refuse_none(_trained(model).bottleneck())
 
 
 def vae_of(model: TrainedModel) -> VAE:
     """Return the VAE of a model. A method without one is refused."""
-    bottleneck = model.method.bottleneck()
+    bottleneck = _trained(model).bottleneck()
     if bottleneck is None or not isinstance(bottleneck.network, VAE):
         raise RunError("This method has no VAE.")
     return bottleneck.network
+
+
+def _trained(model: TrainedModel) -> Method:
+    """Return the method as it was trained."""
+    return model.method.base if isinstance(model.method, Refitted) else model.method
+
+
+def _refuse_none(bottleneck: Bottleneck | None) -> Bottleneck:
+    if bottleneck is None:
+        raise RunError("This method predicts from no latent.")
+    return bottleneck
 
 
 def decodes_images(model: TrainedModel) -> bool:
@@ -44,7 +58,7 @@ def posterior_means(model: TrainedModel, x: Tensor) -> Float[Tensor, "sample axi
     A plain network has a linear layer of the same size in their place.
     """
     x = x if model.encoder is None else model.encoder(x)
-    return in_batches(bottleneck_of(model).latent, x, model.device, model.method.evaluation_batch).float().cpu()
+    return in_batches(encoding_of(model).latent, x, model.device, model.method.evaluation_batch).float().cpu()
 
 
 def shortcut_scores(mu: Float[Tensor, "sample axis"], y: Tensor, num_classes: int) -> Float[Tensor, " axis"]:

@@ -38,6 +38,11 @@ def examine_theory(
     """
     folder.result()  # refuses a run that is not finished
     config = run_config(folder.read_config())
+    if config.refit is not None:
+        raise RunError(
+            f"The last layer of {str(folder.path)!r} was fitted again (`sitar refit`). Theorem 1 is about a classifier "
+            "that was trained with noise: examine the run that it was made of."
+        )
     settings = config.method
     kind = _noise_kind(settings, folder, noise)
     assert isinstance(settings, SITARConfig)

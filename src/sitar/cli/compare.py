@@ -41,6 +41,7 @@ def command(
                 "runs": row.label,
                 "seeds": row.seeds,
                 "needs_groups": row.needs_groups,
+                "answers": row.answers,
                 "splits": {split: {name: row.summary(split, name) for name in names} for split in splits},
             }
             for row in rows

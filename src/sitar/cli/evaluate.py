@@ -30,4 +30,4 @@ def command(
     if any(metrics["groups"] for metrics in splits.values()):
         tables.append(groups_table("Groups", splits))
     for table in tables:
-        print_table(marked(table, model.method.needs_groups))
+        print_table(marked(table, model.method.needs_groups, model.folder.result().get("answers", 0)))

@@ -22,6 +22,7 @@ from sitar.methods import (  # noqa: F401  (register themselves)
     vrex,
 )
 from sitar.methods.base import FitPhase, GradientPhase, Method, Objective
+from sitar.methods.refit import Refitted
 from sitar.models.build import with_latent_dim
 from sitar.registry import METHODS
 
@@ -41,7 +42,10 @@ def data_for(config: RunConfig, data: Data) -> Data:
 
 
 def build_method(config: RunConfig, task: Task) -> Method:
-    """Build the method that `config` names, freshly initialised from the current random state."""
+    """Build the method that `config` names, freshly initialised from the current random state.
+
+    If the settings have a section `refit`, it has a last layer of its own.
+    """
     method: Method = METHODS.get(config.method.name)(config.method, with_latent_dim(config.model, task), task)
     method.evaluation_batch = max(1, min(method.evaluation_batch, EVALUATION_VALUES // math.prod(task.shape)))
-    return method
+    return method if config.refit is None else Refitted(method, config.refit.features, task.num_classes)

@@ -82,8 +82,8 @@ class Method(nn.Module):
     """
 
     Config: ClassVar[type[NamedConfig]]
-    needs_groups: ClassVar[bool] = False  # its batches are GroupBatches; every table marks it
-    vae_learns: ClassVar[Literal["with labels", "without labels"] | None] = None  # where it has a `vae`, and how
+    needs_groups: bool = False  # its batches are GroupBatches; every table marks it
+    vae_learns: Literal["with labels", "without labels"] | None = None  # where it has a `vae`, and how
     evaluation_batch: int = 2048  # inputs that `logits` is given at a time
     no_slope: str | None = None  # why a derivative of the logits says nothing, in a sentence; None: it does
 

@@ -13,6 +13,9 @@ from sitar.errors import RunError
 from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, without_places
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
+ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
+REFIT = (ANSWERS, DIGEST, FEATURES)  # settings of a run that `sitar refit` has made; labels say them in words
+
 
 @dataclass(frozen=True)
 class Row:
@@ -32,6 +35,11 @@ class Row:
     @property
     def needs_groups(self) -> bool:
         return bool(self.results[0].get("needs_groups"))
+
+    @property
+    def answers(self) -> int:
+        """Return to how many answers about new images the last layer was fitted again. It is 0 for most runs."""
+        return self.results[0].get("answers", 0)
 
     def summary(self, split: str, metric: str) -> dict[str, Any]:
         """Return mean, standard deviation over seeds (None for one) and the single values of a metric.
@@ -118,9 +126,18 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
         rivals = [other for other in settings if other["preset"] == mine["preset"] and other is not mine]
         varying = sorted({key for other in rivals for key in mine.keys() | other.keys()
                           if key != "seed" and mine.get(key) != other.get(key)})  # fmt: skip
-        label = " ".join([mine["preset"], *(f"{key}={mine.get(key)}" for key in varying)])
-        rows.append(Row(label, sorted(members, key=lambda run: run.seed)))
+        label = " ".join([mine["preset"], *(f"{key}={mine.get(key)}" for key in varying if key not in REFIT)])
+        rows.append(Row(label + _answers(mine, rivals), sorted(members, key=lambda run: run.seed)))
     return rows
+
+
+def _answers(settings: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]]) -> str:
+    """Return the end of a label that says how many answers a run was given; and which, if others have as many."""
+    answers, digest = (settings.get(key) for key in (ANSWERS, DIGEST))
+    if answers is None:
+        return ""
+    twins = any(other.get(ANSWERS) == answers and other.get(DIGEST) != digest for other in rivals)
+    return f" +{answers} answers" + (f" ({digest})" if twins else "")
 
 
 def _identity(run: Run) -> str:
@@ -129,8 +146,11 @@ def _identity(run: Run) -> str:
 
 
 def _settings_key(run: Run) -> str:
-    """Return what the seeds of one setting share. A run without a checksum counts as one on the same data."""
-    settings = {key: value for key, value in without_places(run.config).items() if key != "seed"}
+    """Return what the seeds of one setting share. A run without a checksum counts as one on the same data.
+
+    The answers choose the features of a last layer that is fitted again, for each seed anew.
+    """
+    settings = {key: value for key, value in without_places(run.config).items() if key not in ("seed", FEATURES)}
     return json.dumps(settings, sort_keys=True, default=str)
 
 

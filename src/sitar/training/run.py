@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,8 @@ def train_keeping_data(
 
     `on_data` is given the data before training starts.
     """
+    if config.refit is not None:
+        raise ConfigError("Settings with a section `refit` are those of a run that `sitar refit` makes: leave it out.")
     place = resolve_device(device)
     resuming = resume and folder.is_started
     if resuming:
@@ -121,13 +123,14 @@ def train_keeping_data(
             first = _first_environment(folder, data)
             if place.type == "cpu":
                 stack.enter_context(cpu_threads(loop.rehearse, _recorded_threads(first)))
-            _write_environment(folder, config, data, place, command(config, overrides), first)
+            write_environment(folder, config, data, place, command(config, overrides), first)
             if encoder is not None and folder.encoder() is None:
                 folder.write_encoder(to_bytes(encoder.network.state_dict()))
             loop.run(state)
             folder.write_model(to_bytes(method.state_dict()))
             splits, predictions = evaluate_method(method, data, place, shown.evaluating)
-            _finish(folder, config, loop, loaded, splits, predictions)
+            facts = {"selected_epoch": loop.selected_epoch, "seconds": round(loop.elapsed(), 3)}
+            finish(folder, config, loaded, splits, predictions, facts)
     return loaded
 
 
@@ -150,14 +153,15 @@ def _check_inputs(config: RunConfig, data: Data) -> None:
         )
 
 
-def _finish(
+def finish(
     folder: RunFolder,
     config: RunConfig,
-    loop: Loop,
     data: Data,
     splits: dict[str, dict[str, Any]],
     predictions: dict[str, np.ndarray],
+    facts: Mapping[str, Any],
 ) -> None:
+    """Write result.json and the predictions. `facts` are what only the maker of the run knows, such as the seconds."""
     folder.finish(
         {
             "version": RESULT_VERSION,
@@ -167,8 +171,7 @@ def _finish(
             "preset": config.preset,
             "seed": config.seed,
             "selection": config.train.selection,
-            "selected_epoch": loop.selected_epoch,
-            "seconds": round(loop.elapsed(), 3),
+            **facts,
             "classes": list(data.classes),
             "attributes": {name: list(values) for name, values in data.attributes.items()},
             "task": data.task.describe(),
@@ -220,8 +223,13 @@ def _recorded_threads(first: dict[str, Any] | None) -> int | None:
     return threads if isinstance(threads, int) and threads > 0 else None
 
 
-def _write_environment(
-    folder: RunFolder, config: RunConfig, data: Data, device: torch.device, command: str, first: dict[str, Any] | None
+def write_environment(
+    folder: RunFolder,
+    config: RunConfig,
+    data: Data,
+    device: torch.device,
+    command: str,
+    first: dict[str, Any] | None = None,
 ) -> None:
     """Write who ran this where. A resumed run keeps its first entry and adds one for each resume.
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from sitar.analysis.ask.pool import Pool
-from sitar.analysis.samples import holds_images
+from sitar.analysis.samples import data_checksum, holds_images
 from sitar.analysis.thumbnails import pixels
 from sitar.errors import ConfigError, DataError
 from sitar.evaluation.inputs import Inputs, read_inputs
@@ -38,7 +38,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
     inputs, notes = [], []
     with ShownProgress(progress) as shown:
         for run, model in zip(runs, models, strict=True):
-            form = f"{model.data.checksum} {model.config.data!r}"
+            form = f"{data_checksum(model.folder)} {model.config.data!r}"
             if form not in read:
                 read[form] = read_inputs(images, model, watch=shown.watch)
                 notes += _check_overlap(read[form], model, run)
@@ -50,7 +50,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
     inputs = [_only(one, names) for one in inputs]
     predictions = np.stack([model.predict(one.x) for model, one in zip(models, inputs, strict=True)])
     files = None if inputs[0].files is None else [Path(os.path.abspath(file)) for file in inputs[0].files]
-    shape = models[0].data.task.shape
+    shape = models[0].task.shape
     in_array = holds_images(models[0]) and (files is None or shape[0] not in (1, 3))  # files of other channels: rare
     pictures = pixels(inputs[0].x).numpy() if in_array else None
     return Pool(
@@ -82,8 +82,12 @@ def _check_overlap(inputs: Inputs, model: TrainedModel, run: str) -> list[str]:
 
     Return a sentence about images that the model was trained or selected on.
     """
+    try:
+        data = model.data
+    except DataError:
+        return [f"The training data of {run!r} is not here. So nothing tells whether it holds some of these images."]
     found = {checksum: name for name, checksum in zip(inputs.names, _checksums(inputs.x), strict=True)}
-    splits = {"train": model.data.train.x, **{name: split.x for name, split in model.data.evaluation.items()}}
+    splits = {"train": data.train.x, **{name: split.x for name, split in data.evaluation.items()}}
     notes = []
     for split, x in splits.items():
         shared = [found[checksum] for checksum in _checksums(x) if checksum in found]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sitar.analysis.explain.gradients import check_gradient, gradient_batch
 from sitar.analysis.explain.subject import Subject
-from sitar.analysis.latents import bottleneck_of
+from sitar.analysis.latents import encoding_of
 from sitar.analysis.samples import in_turn, refuse_features, subset, trial_split
 from sitar.analysis.thumbnails import pixels
 from sitar.data.base import Box
@@ -59,7 +59,7 @@ def last_convolution(model: TrainedModel, x: Tensor) -> tuple[str, nn.Conv2d]:
     What only pools or gates (squeeze-and-excitation) has one place. A transformer has one convolution, which cuts an
     image into patches: it has seen nothing of the rest, so it does not count.
     """
-    network = bottleneck_of(model).network
+    network = encoding_of(model).network
     frozen = [] if model.encoder is None else [model.encoder.network]
     modules = [module for root in (*frozen, network.backbone, network.encoder) for module in root.modules()]
     with_map: list[nn.Conv2d] = []

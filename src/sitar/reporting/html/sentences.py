@@ -12,6 +12,8 @@ from sitar.reporting.tables.table import chance, percent
 from sitar.run_folder import flat
 
 MOST_NAMED = 5
+GIVEN_GROUPS = "Given group labels of the training samples, an upper bound and not a rival"
+GIVEN_ANSWERS = "Given answers about images from where the model will be used, which the others were not"
 
 
 def summary(comparison: Comparison) -> list[str]:
@@ -21,9 +23,11 @@ def summary(comparison: Comparison) -> list[str]:
     bars = metric_bars(comparison, split, metric)
     known = sorted((bar for bar in bars if bar.value is not None), key=lambda bar: -(bar.value or 0))
     bounds = {place for place, row in enumerate(comparison.rows) if row.needs_groups}
+    answered = {place for place, row in enumerate(comparison.rows) if row.answers and place not in bounds}
     sentences = [_size(comparison)]
-    sentences += _leader([bar for bar in known if bar.color not in bounds], split, name)
-    sentences += _upper_bounds([bar for bar in known if bar.color in bounds], split, name)
+    sentences += _leader([bar for bar in known if bar.color not in bounds | answered], split, name)
+    sentences += _apart([bar for bar in known if bar.color in bounds], GIVEN_GROUPS, split, name)
+    sentences += _apart([bar for bar in known if bar.color in answered], GIVEN_ANSWERS, split, name)
     if missing := [bar.label for bar in bars if bar.value is None]:
         sentences.append(f"No {name} accuracy on {split}: {', '.join(missing)}.")
     return (
@@ -70,12 +74,11 @@ def _leader(bars: list[Bar], split: str, name: str) -> list[str]:
     return sentences
 
 
-def _upper_bounds(bars: list[Bar], split: str, name: str) -> list[str]:
-    """Name the rows that were given group labels, apart from the others."""
+def _apart(bars: list[Bar], given: str, split: str, name: str) -> list[str]:
+    """Name the rows that were given more than the others, such as group labels."""
     if not bars:
         return []
     values = ", ".join(f"{bar.label} {percent(bar.value)} %" for bar in bars)
-    given = "Given group labels of the training samples, an upper bound and not a rival"
     return [f"{given}, in {name} on {split}: {values}."]
 
 
@@ -115,6 +118,7 @@ def _controls(comparison: Comparison, bars: list[Bar], split: str, name: str) ->
     sentences = []
     for method, control in CONTROLS.items():
         rows = [(place, mine) for place, mine in enumerate(settings) if mine["method.name"] == method]
+        rows = [(place, mine) for place, mine in rows if not comparison.rows[place].answers]
         strengths = {place: mine.get(f"method.{control.strength}") for place, mine in rows}
         noisy = [place for place, strength in strengths.items() if strength]
         quiet = [place for place, strength in strengths.items() if strength == 0]

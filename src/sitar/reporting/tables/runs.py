@@ -9,6 +9,7 @@ from typing import Any
 from sitar.registry import metrics
 from sitar.reporting.comparison import Row
 from sitar.reporting.tables.table import (
+    ANSWERS_NOTE,
     CHANCE,
     HEADLINE,
     KNOWLEDGE,
@@ -44,6 +45,8 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table
     )
     if any(row.needs_groups for row in rows):
         note += f" {UPPER_BOUND_NOTE}"
+    if any(row.answers for row in rows):
+        note += f" {ANSWERS_NOTE}"
     return Table("Comparison", columns, lines, note)
 
 

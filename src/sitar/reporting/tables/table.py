@@ -12,6 +12,7 @@ KNOWLEDGE = ("core_auc", "shortcut_auc")  # what predictions know and follow, sh
 CHANCE = "knows nothing (chance)"  # the row of a head that guesses: a fair coin over the classes
 UPPER_BOUND = "†"
 UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
+ANSWERS_NOTE = "+N answers: its last layer was fitted again, to N answers about images from where it will be used."
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,10 @@ def percent_range(interval: Sequence[float] | None) -> str:
     return "–" if interval is None else f"{100 * interval[0]:.1f}-{100 * interval[1]:.1f}"
 
 
-def marked(table: Table, needs_groups: bool) -> Table:
-    """Add a mark and a note to the table of a run whose method was given group labels."""
-    if not needs_groups:
-        return table
-    return replace(table, title=f"{table.title} {UPPER_BOUND}", note=f"{table.note} {UPPER_BOUND_NOTE}")
+def marked(table: Table, needs_groups: bool, answers: int = 0) -> Table:
+    """Add a mark and a note to the table of a run that was given more: group labels, or answers about new images."""
+    marks = [f"+{answers} answers"] if answers else []
+    notes = [ANSWERS_NOTE] if answers else []
+    if needs_groups:
+        marks, notes = [*marks, UPPER_BOUND], [*notes, UPPER_BOUND_NOTE]
+    return replace(table, title=" ".join([table.title, *marks]), note=" ".join([table.note, *notes]))

@@ -48,6 +48,17 @@ def test_images_that_were_trained_on_are_said(place: Path, tmp_path: Path) -> No
     assert "1 of the images are in the split 'train'" in pool.notes[0]
 
 
+def test_candidates_can_be_asked_about_without_their_data(place: Path, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", 5, SIZE)
+    (place / "data").rename(place / "elsewhere")
+    try:
+        pool = read_pool([place / "a", place / "b"], tmp_path / "images", None, "cpu")
+    finally:
+        (place / "elsewhere").rename(place / "data")
+    assert len(pool) == 5
+    assert "training data of" in pool.notes[0]
+
+
 def test_an_image_that_cannot_be_read_is_left_out_and_said(place: Path, tmp_path: Path) -> None:
     images = tmp_path / "images"
     save_images(images, 5, SIZE)

@@ -1,0 +1,164 @@
+"""Fit a last layer to training data and answers. Cross-validation on the answers chooses its features and penalty.
+
+All answers together weigh as much as all of the training data. Every class counts the same within each of the two.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # weight of the squared weights, where all samples together weigh 1
+FOLDS = 5
+MOST_FEATURES = 256  # wider ones are reduced to principal components
+COMPONENTS = 64
+NEVER = -1e4  # logit of a class that no sample has
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Features:
+    """These are the features that a candidate computes of its training samples, and of the answered images."""
+
+    train: Floats
+    y: Ints
+    answered: Floats
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """A last layer has a weight (class, feature) and a bias (class,)."""
+
+    weight: Floats
+    bias: Floats
+
+    def logits(self, features: Floats) -> Floats:
+        return features @ self.weight.T + self.bias
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting says how a last layer is fitted: on which of the features, and with which penalty."""
+
+    features: int
+    penalty: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice is the setting that cross-validation has chosen, and the last layer that it gives with all answers.
+
+    `held_out` has the logits of every answer from a fit without it, with the setting that the answers of other folds
+    have chosen. So the accuracy of `held_out` is not that of the best of many tries.
+    """
+
+    setting: Setting
+    layer: LastLayer
+    losses: dict[Setting, float]
+    held_out: Floats
+
+
+def choose(
+    candidates: Sequence[Features], answers: Ints, num_classes: int, tell: Callable[[int], None] = lambda _: None
+) -> Choice:
+    """Choose a setting by the log-loss of held-out answers, each class as much as the other.
+
+    Where two are equal the simpler one is taken: features that are given first, and the larger penalty. `tell` is told
+    how many of the `number_of_fits` are done.
+    """
+    folds = folds_of(answers)
+    settings = [Setting(*values) for values in product(range(len(candidates)), PENALTIES)]
+    logits = np.empty((len(settings), len(answers), num_classes))
+    reduced = [reduce(features) for features in candidates]
+    done = 0
+    for place, fold in product(range(len(candidates)), range(FOLDS)):
+        features, seen, unseen = reduced[place][0], folds != fold, folds == fold
+        for penalty, layer in zip(PENALTIES, fits(features, answers, seen, num_classes), strict=True):
+            number = settings.index(Setting(place, penalty))
+            logits[number, unseen] = layer.logits(features.answered[unseen])
+            tell(done := done + 1)
+    losses = log_loss(logits, answers)
+    held_out = np.empty((len(answers), num_classes))
+    for fold in range(FOLDS):
+        others, here = folds != fold, folds == fold
+        best = int((losses[:, others] @ balanced(answers[others])).argmin())
+        held_out[here] = logits[best, here]
+    means = losses @ balanced(answers)
+    setting = settings[int(means.argmin())]
+    features, axes = reduced[setting.features]
+    path = fits(features, answers, np.full(len(answers), True), num_classes)
+    layer = next(layer for penalty, layer in zip(PENALTIES, path, strict=True) if penalty == setting.penalty)
+    layer = layer if axes is None else LastLayer(layer.weight @ axes, layer.bias)
+    return Choice(setting, layer, dict(zip(settings, means.tolist(), strict=True)), held_out)
+
+
+def number_of_fits(candidates: int) -> int:
+    """Return how many last layers are fitted to choose among so many kinds of features."""
+    return candidates * len(PENALTIES) * FOLDS
+
+
+def folds_of(y: Ints, seed: int = 0) -> Ints:
+    """Return the fold of each answer. Every class is spread over the folds as evenly as it can be."""
+    random = np.random.default_rng(seed)
+    order = np.concatenate([random.permutation(np.flatnonzero(y == value)) for value in np.unique(y)])
+    folds = np.empty(len(y), np.int64)
+    folds[order] = np.arange(len(y)) % FOLDS
+    return folds
+
+
+def reduce(features: Features) -> tuple[Features, Floats | None]:
+    """Return wide features as principal components of the training samples, and the axes (component, feature)."""
+    if features.train.shape[1] <= MOST_FEATURES:
+        return features, None
+    centred = features.train - features.train.mean(0)
+    axes = np.linalg.eigh(centred.T @ centred)[1].T[::-1][:COMPONENTS]
+    return Features(features.train @ axes.T, features.y, features.answered @ axes.T), axes
+
+
+def fits(features: Features, answers: Ints, seen: NDArray[np.bool_], num_classes: int) -> Iterator[LastLayer]:
+    """Yield a last layer for each penalty, fitted to all training samples and to the answers that are seen.
+
+    Each fit starts where the one before has ended.
+    """
+    x = np.concatenate([features.train, features.answered[seen]])
+    y = np.concatenate([features.y, answers[seen]])
+    weight = np.concatenate([balanced(features.y), balanced(answers[seen])]) / 2
+    mean = weight @ x
+    scale = np.sqrt(weight @ (x - mean) ** 2)
+    scale[scale <= 1e-6 * scale.max()] = 1.0  # of a feature that does not vary
+    x = (x - mean) / scale
+    model = LogisticRegression(warm_start=True, max_iter=500)
+    for penalty in PENALTIES:
+        model.set_params(C=1 / (2 * penalty))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # held-out answers judge the fit as it is
+            model.fit(x, y, sample_weight=weight)
+        slope, shift = model.coef_, model.intercept_
+        if len(model.classes_) == 2:  # scikit-learn gives the second class alone
+            slope, shift = np.concatenate([-slope, slope]) / 2, np.concatenate([-shift, shift]) / 2
+        weights, bias = np.zeros((num_classes, x.shape[1])), np.full(num_classes, NEVER)
+        weights[model.classes_] = slope / scale
+        bias[model.classes_] = shift - weights[model.classes_] @ mean
+        yield LastLayer(weights, bias)
+
+
+def balanced(y: Ints) -> Floats:
+    """Return weights of samples that add up to 1. Every class that occurs has the same share."""
+    values, place, counts = np.unique(y, return_inverse=True, return_counts=True)
+    return 1.0 / (len(values) * counts[place])
+
+
+def log_loss(logits: Floats, y: Ints) -> Floats:
+    """Return the log-loss of each sample, for logits (..., sample, class)."""
+    top = logits.max(-1)
+    normaliser = top + np.log(np.exp(logits - top[..., None]).sum(-1))
+    return normaliser - logits[..., np.arange(len(y)), y]
