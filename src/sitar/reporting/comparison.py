@@ -261,3 +261,17 @@ def _shorter(rows: list[Row]) -> list[Row]:
     if not one or len(set(short)) < len(rows) or not all(short):
         return rows
     return [replace(row, label=label) for row, label in zip(rows, short, strict=True)]
+
+
+def named_group(group: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> str:
+    """Write `label=1,place=0` with the names of class and value, as far as they are known."""
+    label, _, rest = group.partition(",")
+    name = _name_at(label.removeprefix("label="), classes) or label
+    attribute, _, place = rest.rpartition("=")
+    value = _name_at(place, attributes.get(attribute, ())) or place
+    described = value if attribute in value else f"{attribute} {value}"  # such as not Male
+    return f"{name}, {described}" if rest else name
+
+
+def _name_at(place: str, names: Sequence[str]) -> str | None:
+    return names[int(place)] if place.isdecimal() and int(place) < len(names) else None

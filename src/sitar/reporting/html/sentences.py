@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sitar.controls import CONTROLS, Control
-from sitar.reporting.comparison import Comparison, Row
+from sitar.reporting.comparison import Comparison, Row, named_group
 from sitar.reporting.html.bars import Bar, metric_bars, overlap
 from sitar.reporting.tables.table import chance, percent
 from sitar.run_folder import flat
@@ -28,6 +28,7 @@ def summary(comparison: Comparison) -> list[str]:
     sentences += _leader([bar for bar in known if bar.color not in bounds | answered], split, name)
     sentences += _apart([bar for bar in known if bar.color in bounds], GIVEN_GROUPS, split, name)
     sentences += _apart([bar for bar in known if bar.color in answered], GIVEN_ANSWERS, split, name)
+    sentences += _empty_groups(comparison, split) + _expected(comparison)
     if missing := [bar.label for bar in bars if bar.value is None]:
         sentences.append(f"No {name} accuracy on {split}: {', '.join(missing)}.")
     return (
@@ -80,6 +81,42 @@ def _apart(bars: list[Bar], given: str, split: str, name: str) -> list[str]:
         return []
     values = ", ".join(f"{bar.label} {percent(bar.value)} %" for bar in bars)
     return [f"{given}, in {name} on {split}: {values}."]
+
+
+def _empty_groups(comparison: Comparison, split: str) -> list[str]:
+    """Say which groups have no sample, because then no number of the split tells what a model does on them."""
+    groups = next((m["groups"] for row in comparison.rows for m in _results(row, split) if m.get("groups")), {})
+    empty = [group for group, found in groups.items() if found["n"] == 0]
+    if not empty:
+        return []
+    names = [named_group(group, comparison.classes, comparison.attributes) for group in empty]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    named = f"{' or '.join(names[:MOST_NAMED])}{more}"
+    unknown = "So its numbers do not tell whether a model follows the shortcut."
+    asking = "`sitar ask` asks about images from where the model will be used."
+    return [f"No sample of {split} is of {named}. {unknown} {asking}"]
+
+
+def _expected(comparison: Comparison) -> list[str]:
+    """Say what accuracy answers let expect where the model will be used, beside that of the runs they chose from."""
+    sentences = []
+    for row in comparison.rows:
+        for found in (found for result in row.results if (found := result.get("refit"))):
+            before = ", ".join(f"{one['run']} {_accuracy(one)}" for one in found["before"])
+            sentences.append(
+                f"Where the images come from, {row.label} is expected to have {_accuracy(found['expected'])}; as they "
+                f"were: {before}."
+            )
+    return sentences
+
+
+def _accuracy(found: Mapping[str, Any]) -> str:
+    low, high = found["interval"]
+    return f"{percent(found['accuracy'])} % ({percent(low)} to {percent(high)})"
+
+
+def _results(row: Row, split: str) -> list[Any]:
+    return [result["splits"][split] for result in row.results if split in result["splits"]]
 
 
 def _chance(comparison: Comparison, bars: list[Bar], split: str, metric: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -34,6 +35,33 @@ def test_a_row_that_is_not_above_chance_is_named(runs: list[Path], tmp_path: Pat
     assert "A head that knows nothing has 50.0 % in every group; jtt has no more on ood_test." in summary(comparison)
     (comparison,), _ = compare_runs([runs[2]])
     assert "A head that knows nothing has 50.0 % in every group." in summary(comparison)
+
+
+def test_groups_without_a_sample_are_named(runs: list[Path], tmp_path: Path) -> None:
+    (comparison,), _ = compare_runs(runs)
+    assert not any("do not tell whether" in sentence for sentence in summary(comparison))
+    result = json.loads((runs[0] / "result.json").read_text())
+    for found in list(result["splits"]["ood_test"]["groups"].values())[1:3]:
+        found |= {"n": 0, "accuracy": None}
+    shutil.copytree(runs[0], tmp_path / "run")
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    (comparison,), _ = compare_runs([tmp_path / "run"])
+    said = next(sentence for sentence in summary(comparison) if "do not tell whether" in sentence)
+    assert said.startswith("No sample of ood_test is of ")
+    assert " or " in said
+
+
+def test_what_answers_let_expect_is_said(runs: list[Path], tmp_path: Path) -> None:
+    result = json.loads((runs[0] / "result.json").read_text())
+    before = [{"run": "runs/erm", "accuracy": 0.74, "interval": [0.6, 0.84]}]
+    expected = {"accuracy": 0.88, "interval": [0.76, 0.94]}
+    refit = {"run": "runs/erm", "features": "latent", "penalty": 1.0, "weighted": False}
+    result |= {"answers": 50, "refit": {**refit, "expected": expected, "before": before}}
+    shutil.copytree(runs[0], tmp_path / "run")
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    (comparison,), _ = compare_runs([tmp_path / "run"])
+    said = next(sentence for sentence in summary(comparison) if "is expected to have" in sentence)
+    assert "88.0 % (76.0 to 94.0); as they were: runs/erm 74.0 % (60.0 to 84.0)." in said
 
 
 def test_without_a_control_nothing_is_credited_to_the_noise(runs: list[Path]) -> None:

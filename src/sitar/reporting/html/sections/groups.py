@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sitar.reporting.comparison import Comparison
+from sitar.reporting.comparison import Comparison, named_group
 from sitar.reporting.html.bars import Bars, mean_bar, wilson
 
 
@@ -29,17 +28,3 @@ def group_bars(comparison: Comparison, split: str) -> list[Bars]:
             bars.append(mean_bar(row.label, place, [(accuracy, wilson(accuracy, n)) for accuracy, n in known]))
         drawn.append(Bars(named_group(group, comparison.classes, comparison.attributes), f"{size:,} samples", bars))
     return sorted(drawn, key=lambda bars: max((bar.value for bar in bars.bars if bar.value is not None), default=2.0))
-
-
-def named_group(group: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> str:
-    """Write `label=1,place=0` with the names of class and value, as far as they are known."""
-    label, _, rest = group.partition(",")
-    name = _named(label.removeprefix("label="), classes) or label
-    attribute, _, place = rest.rpartition("=")
-    value = _named(place, attributes.get(attribute, ())) or place
-    described = value if attribute in value else f"{attribute} {value}"  # such as not Male
-    return f"{name}, {described}" if rest else name
-
-
-def _named(place: str, names: Sequence[str]) -> str | None:
-    return names[int(place)] if place.isdecimal() and int(place) < len(names) else None

@@ -9,13 +9,12 @@ import pytest
 
 from helpers.made_runs import make_run
 from helpers.pages import pixels
-from sitar.reporting.comparison import compare_runs
+from sitar.reporting.comparison import compare_runs, named_group
 from sitar.reporting.html.bars import wilson
 from sitar.reporting.html.report import write_report
 from sitar.reporting.html.sections.accuracy import make, split_bars
 from sitar.reporting.html.sections.confusion import run_confusion
 from sitar.reporting.html.sections.gradcam import run_maps
-from sitar.reporting.html.sections.groups import named_group
 from sitar.reporting.html.sections.settings import different_settings
 from sitar.reporting.html.sections.training import accuracy_curves
 from sitar.reporting.html.sentences import summary
