@@ -250,7 +250,8 @@ def test_splits_are_evaluated_when_asked(every: int, splits: list[str], evaluate
     for split in ("val", "ood_test"):
         expected = evaluated if split in splits else []
         assert [line["epoch"] for line in lines if split in line] == expected
-    assert all(set(line["val"]) == {"average", "class_balanced", "worst_group"} for line in lines if "val" in line)
+    watched = {"average", "class_balanced", "worst_group", "core_auc"}
+    assert all(set(line["val"]) == watched for line in lines if "val" in line)
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ def test_training_and_loading_a_run_show_it(
     run = sitar.train("folder/erm", overrides=overrides, out=tmp_path / "run", device="cpu", progress=shown)
     assert ("images decoded" in capsys.readouterr().err) == shown
     monkeypatch.setenv("SITAR_CACHE", str(tmp_path / "another"))
-    sitar.load(run, device="cpu")
+    model = sitar.load(run, device="cpu")
+    assert capsys.readouterr().err == ""  # a model needs no data
+    assert len(model.data.train) > 0
     assert "A folder of yours: images decoded: 40/40" in capsys.readouterr().err
 
 

@@ -197,9 +197,10 @@ def core_auc(p: Predictions) -> AUC | None:
     """Return how well the evidence ranks the label where the attribute is the same: 1 is perfect, 0.5 is chance.
 
     It is the mean, over the values of the attribute, of the AUC of the label among the samples of that value. With more
-    than two classes it is the mean of each class against the rest. It does not exist where a value lacks a class.
+    than two classes it is the mean of each class against the rest. It does not exist where a value lacks a class, nor
+    where a logit is not finite.
     """
-    if p.attribute is None:
+    if p.attribute is None or not np.isfinite(p.logits).all():
         return None
     terms = [
         _auc(p.evidence[:, c], (p.attribute == value) & (p.y == c), (p.attribute == value) & (p.y != c))
@@ -215,10 +216,10 @@ def shortcut_auc(p: Predictions) -> AUC | None:
     Each value of the attribute goes with one class in training (`class_of_value`). Among the samples of a class, the
     evidence for the class of a value should say nothing of the value: 0.5. More means that the shortcut is followed as
     in training, and less that it is followed the other way round. It is the mean over classes and over values, each
-    value against the rest. It does not exist where a class lacks a value.
+    value against the rest. It does not exist where a class lacks a value, nor where a logit is not finite.
     """
     goes_with = class_of_value(p)
-    if p.attribute is None or goes_with is None:
+    if p.attribute is None or goes_with is None or not np.isfinite(p.logits).all():
         return None
     values = [value for value in np.unique(p.attribute) if value in goes_with]
     known = np.isin(p.attribute, values)

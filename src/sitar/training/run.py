@@ -96,9 +96,10 @@ def train_keeping_data(
     place = resolve_device(device)
     resuming = resume and folder.is_started
     if resuming:
-        _check_same(config, folder)
+        recorded = _check_same(config, folder)
         if folder.is_done:
-            _move(config, folder, progress)
+            if recorded != config:
+                _move(config, folder, progress)
             return None
     else:
         folder.refuse_used()  # before anything is loaded
@@ -181,22 +182,26 @@ def finish(
     )
 
 
-def _check_same(config: RunConfig, folder: RunFolder) -> None:
-    """Refuse to resume with other settings. Where the files lie may have changed: data that moved is the same data."""
-    different = differences(config.to_dict(), run_config(folder.read_config()).to_dict())
+def _check_same(config: RunConfig, folder: RunFolder) -> RunConfig:
+    """Refuse to resume with other settings, and return those of the run.
+
+    Where the files lie may have changed: data that moved is the same data.
+    """
+    recorded = run_config(folder.read_config())
+    different = differences(config.to_dict(), recorded.to_dict())
     if different:
         raise RunError(
             f"{str(folder.path)!r} holds a run with other settings, so it cannot be resumed with these. Choose another "
             "folder with --out. Nothing was changed. " + "; ".join(different) + "."
         )
+    return recorded
 
 
 def _move(config: RunConfig, folder: RunFolder, progress: bool) -> None:
     """Write down where the data of a finished run lies now, once it is known to be the same data."""
-    if run_config(folder.read_config()) != config:
-        _first_environment(folder, load_data(config.data, progress))
-        with folder.lock():
-            folder.write_config(config.to_dict())
+    _first_environment(folder, load_data(config.data, progress))
+    with folder.lock():
+        folder.write_config(config.to_dict())
 
 
 def _first_environment(folder: RunFolder, data: Data) -> dict[str, Any] | None:

@@ -16,8 +16,8 @@ from sitar.errors import DataError
 
 def model_of(shape: tuple[int, ...] = (3, 2, 2), **sizes: int) -> Any:
     splits = {name: EvalSplit(torch.arange(n)[:, None], torch.arange(n) % 2) for name, n in sizes.items()}
-    data = SimpleNamespace(evaluation=splits, train=range(7), task=SimpleNamespace(shape=shape))
-    return SimpleNamespace(data=data, config=SimpleNamespace(data=ColorMNISTConfig()))
+    data, task = SimpleNamespace(evaluation=splits, train=range(7)), SimpleNamespace(shape=shape)
+    return SimpleNamespace(data=data, task=task, config=SimpleNamespace(data=ColorMNISTConfig()))
 
 
 def test_all_samples_keep_their_order_and_a_choice_is_the_same_again() -> None:
