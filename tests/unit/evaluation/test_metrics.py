@@ -211,7 +211,7 @@ def test_sure_predictions_are_told_apart():
     """Probabilities of 1 - 1e-40 are all 1, and their evidence is not."""
     logits = np.array([[0, 100], [0, 200], [0, 300], [0, 400]], dtype=np.float32)
     y, group = np.array([0, 1, 0, 1]), np.array([0, 2, 1, 3])
-    assert metrics.core_auc(Predictions(logits, y, group, NAMES, (0.5, 0, 0, 0.5))).value == 1
+    assert metrics.core_auc(Predictions(logits, y, group, NAMES, (0.5, 0.0, 0.0, 0.5))).value == 1
 
 
 def test_an_empty_cell_leaves_no_auc_and_an_absent_value_is_left_out():
