@@ -136,8 +136,8 @@ def test_the_cost_of_methods(here, monkeypatch: pytest.MonkeyPatch) -> None:
     small = ["data.train_size=60", "data.eval_size=20", *TINY[2:-1], "model.hidden=8", "train.batch_size=40"]
     record, page = here(cost, "--device", "cpu", "--epochs", "2", *settings(*small))
     ours, diffusion = record["rows"].values()
-    width, axes = 4 * 7 * 7, 10  # what the encoder leaves of 14 x 14 pixels
-    linear = 2 * width * axes + axes * 8 + 8 * 2  # with both heads of the posterior
+    width, hidden, axes = 4 * 7 * 7, 256, 10  # the first is what the encoder leaves of 14 x 14 pixels
+    linear = 2 * (width * hidden + hidden * axes) + axes * 8 + 8 * 2  # with both heads of the posterior
     assert ours["flops_of_scoring"] == 2 * (7 * 7 * 4 * 3 * 4 * 4 + linear)
     assert ours["flops_of_training"] == 80 * 2 * ours["flops_of_a_step"]
     assert diffusion["flops_of_training"] == 30 * 2 * diffusion["flops_of_a_step"]
