@@ -93,7 +93,8 @@ def test_one_command_fills_a_table(name: str, tmp_path: Path, monkeypatch: pytes
     lines = (tmp_path / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8").splitlines()
     cells = len(table["columns"]) * len(table["splits"])
     for row in table["rows"]:
-        first = next(line for line in lines if line.startswith(f"| {row} ‡ |"))  # the settings above are not the preset's
+        marked = f"| {row} ‡ |"  # the settings above are not those of the preset
+        first = next(line for line in lines if line.startswith(marked))
         values = [float(cell) for cell in first.strip("| ").split(" | ")[1:]]
         assert len(values) == cells
         assert all(0 <= value <= 100 for value in values)
