@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from sitar.analysis.ask.pool import Pool
-from sitar.analysis.samples import data_checksum, holds_images
+from sitar.analysis.samples import data_checksum, holds_images, shared_samples
 from sitar.analysis.thumbnails import pixels
 from sitar.errors import ConfigError, DataError
 from sitar.evaluation.inputs import Inputs, read_inputs
@@ -86,28 +84,19 @@ def _check_overlap(inputs: Inputs, model: TrainedModel, run: str) -> list[str]:
         data = model.data
     except DataError:
         return [f"The training data of {run!r} is not here. So nothing tells whether it holds some of these images."]
-    found = {checksum: name for name, checksum in zip(inputs.names, _checksums(inputs.x), strict=True)}
-    splits = {"train": data.train.x, **{name: split.x for name, split in data.evaluation.items()}}
     notes = []
-    for split, x in splits.items():
-        shared = [found[checksum] for checksum in _checksums(x) if checksum in found]
-        if shared and split in TEST_SPLITS:
+    for split, shared in shared_samples(inputs.x, inputs.names, data).items():
+        if split in TEST_SPLITS:
             raise DataError(
                 f"{len(shared):,} of the {len(inputs):,} images are in the split {split!r} of {run!r}, such as "
                 f"{shared[0]!r}. Answers about them would choose a model by the images that it is judged by. Bring "
                 "other images."
             )
-        if shared:
-            notes.append(
-                f"{len(shared):,} of the images are in the split {split!r} of {run!r}, such as {shared[0]!r}: answers "
-                "about them say little about new images."
-            )
+        notes.append(
+            f"{len(shared):,} of the images are in the split {split!r} of {run!r}, such as {shared[0]!r}: answers "
+            "about them say little about new images."
+        )
     return notes
-
-
-def _checksums(x: torch.Tensor) -> Iterable[bytes]:
-    for row in x:
-        yield hashlib.blake2b(row.contiguous().numpy().tobytes(), digest_size=16).digest()
 
 
 def _labels(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:

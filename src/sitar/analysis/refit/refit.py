@@ -20,6 +20,7 @@ from torch import Tensor
 from sitar.analysis.answers import Answer, read_answers
 from sitar.analysis.refit.expected import expected_accuracy, importance
 from sitar.analysis.refit.last_layer import Choice, Features, choose, number_of_fits
+from sitar.analysis.samples import shared_samples
 from sitar.config import RefitConfig, RefitFeatures, RunConfig, run_config
 from sitar.data.types import Data, in_batches
 from sitar.errors import ConfigError, DataError, RunError
@@ -212,17 +213,12 @@ def _answered(inputs: Inputs, answers: Sequence[Answer]) -> Inputs:
 
 def _refuse_test_images(inputs: Inputs, model: TrainedModel) -> None:
     """Refuse answered images that a test split holds too: it would no longer be a test."""
-    asked = dict(zip(_checksums(inputs.x), inputs.names, strict=True))
-    for name, split in model.data.evaluation.items():
-        if name in TEST_SPLITS and (shared := [asked[sum_] for sum_ in _checksums(split.x) if sum_ in asked]):
+    for name, shared in shared_samples(inputs.x, inputs.names, model.data).items():
+        if name in TEST_SPLITS:
             raise DataError(
                 f"{len(shared):,} of the answered images are in the split {name!r} of {str(model.folder.path)!r}, such "
                 f"as {shared[0]!r}. A model that is fitted to them cannot be tested there. Bring other images."
             )
-
-
-def _checksums(x: Tensor) -> list[bytes]:
-    return [hashlib.blake2b(row.contiguous().numpy().tobytes(), digest_size=16).digest() for row in x]
 
 
 def _candidate(model: TrainedModel, inputs: Inputs, watch: Watch) -> Candidate:
