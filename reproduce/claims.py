@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import records
 import yaml
-from values import Sample, ValueNameError, fill, interval, sample, show
+from values import Sample, ValueNameError, fill, interval, is_earlier, sample, show
 
 RULES = ("holds", "holds in part")
 FAILS, WAITS, NEVER = "does not hold", "not measured yet", "cannot be tested here"
@@ -30,7 +30,8 @@ INTRODUCTION = """\
 The figures are means over seeds with their 95 % interval (Student's t). A difference is taken seed by seed. The rule
 beside a claim decides its verdict. Most rules were written when most of these figures were known. More is said to be
 more if the interval lies above 0, and two figures are said to be equal if it lies within 5 points. "Does not hold"
-means that our figures do not show it: a wide interval does not show the opposite either. Accuracies are in percent."""
+means that our figures do not show it: a wide interval does not show the opposite either. Accuracies are in percent.
+‡ marks a figure with runs that were made before their preset changed. They will be made again."""
 
 
 class Figure(NamedTuple):
@@ -135,7 +136,7 @@ def _shown(values: Sample, value: str, decimals: int) -> str:
     if ends := interval(values):
         text += f" [{show(ends[0], decimals)}, {show(ends[1], decimals)}]"
         text += f", {len(values)} seeds"
-    return f"{text} (`{value}`)"
+    return f"{text}{f' {records.EARLIER}' if is_earlier(value) else ''} (`{value}`)"
 
 
 if __name__ == "__main__":

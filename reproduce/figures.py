@@ -79,7 +79,10 @@ def draw(name: str, runs: Path | None = None) -> Figure:
     names = about.get("rows") or {row: row for row in table["rows"]}
     rows = {shown: run.runs_of(row, table, record) for row, shown in names.items()}
     if not any(rows.values()):
-        sys.exit(f"No run of {source} is finished in {runs}. `python reproduce/run.py {source} --out DIR` makes them.")
+        sys.exit(
+            f"No run of {source} is finished in {runs}. `python reproduce/run.py {source} --out DIR` makes them in "
+            f"DIR/{source}."
+        )
     return panels_figure(sweep_panels(about, table["columns"], rows, levels(about)))
 
 

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from statistics import mean, stdev
 from typing import Any
 
-from records import NO_IMAGES, NOT_RUN, changed, load_table, record_path, record_so_far, runs_of, value_of
+from records import EARLIER, NO_IMAGES, NOT_RUN, load_table, outdated, record_path, record_so_far, runs_of, value_of
 from values import fill
 
 from sitar.registry import metrics
 from sitar.reporting.tables.table import CHANCE, UPPER_BOUND, UPPER_BOUND_NOTE, chance, percent
 
-EARLIER = "‡"  # marks a row whose preset has changed since
 ABBREVIATIONS = {
     "ID": "[ID](../glossary.md#id-and-ood) means in distribution.",
     "OOD": "[OOD](../glossary.md#id-and-ood) means out of distribution.",
@@ -41,7 +40,7 @@ def render(name: str) -> str:
             for split in table["splits"].values()
         ]
         label = f"{row} {UPPER_BOUND}" if any(run.get("needs_groups") for run in runs) else row
-        label = f"{label} {EARLIER}" if _outdated(row, table, record) else label
+        label = f"{label} {EARLIER}" if outdated(row, table, record) else label
         lines.append(f"| {label} | {' | '.join(_cell(values, wanted, empty) for values in samples)} |")
         lowest.append(f"| {label} | {' | '.join(f'{min(v):.1f}' if v else empty for v in samples)} |")
     if "classes" in table:
@@ -120,15 +119,20 @@ def _chance(split: str, table: dict[str, Any]) -> str:
 def _introduction(table: dict[str, Any]) -> list[str]:
     """Say what a cell is, and in what the columns differ."""
     seeds = ", ".join(map(str, table["seeds"]))
-    single = " A cell without ± has one seed." if any("seeds" in what for what in table["rows"].values()) else ""
+    given = {row: what.get("seeds", table["seeds"]) for row, what in table["rows"].items()}
+    others = "".join(f' "{row}" has {_seeds(own)}.' for row, own in given.items() if own != table["seeds"])
     swept = dict.fromkeys(s.partition("=")[0] for settings in table["columns"].values() for s in settings)
     swept = [key for key in swept if key.startswith("method.")]
     settings = f"The columns differ in {', '.join(swept)}." if swept else "All columns have the same method settings."
     words = "".join(f" {meaning}" for label, meaning in ABBREVIATIONS.items() if label in table["splits"])
     return [
-        f"Each cell is the mean ± the standard deviation over the seeds {seeds}.{single} {table['epoch']}",
+        f"Each cell is the mean ± the standard deviation over the seeds {seeds}.{others} {table['epoch']}",
         f"{settings}{words}",
     ]
+
+
+def _seeds(given: list[int]) -> str:
+    return f"the seed {given[0]}" if len(given) == 1 else f"the seeds {', '.join(map(str, given))}"
 
 
 def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[str]:
@@ -162,23 +166,16 @@ def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[st
         links = ", ".join(f"[{other}]({other}.md)" for other in others)
         borrowed = _quoted([row for row, what in table["rows"].items() if "from" in what])
         notes.append(f"These rows come from the record of {links}: {borrowed}.")
-    outdated = {row: keys for row in table["rows"] if (keys := _outdated(row, table, record))}
+    earlier = {row: keys for row in table["rows"] if (keys := outdated(row, table, record))}
     notes += [
         f"{EARLIER} These rows were made when {_listed(list(keys))} had another value: "
-        f"{_quoted([row for row in outdated if outdated[row] == keys])}."
-        for keys in dict.fromkeys(outdated.values())
+        f"{_quoted([row for row in earlier if earlier[row] == keys])}."
+        for keys in dict.fromkeys(earlier.values())
     ]
     return [
         f"`{command}` makes this page from `{record_path(name).relative_to(record_path(name).parents[2])}`.",
         " ".join(notes),
     ]
-
-
-def _outdated(row: str, table: dict[str, Any], record: dict[str, Any]) -> tuple[str, ...]:
-    """Name the settings that the preset of a row has otherwise than the runs of the row had."""
-    source = table["rows"][row].get("from")
-    settings = (record_so_far(source[0]) if source else record).get("settings", {})
-    return tuple(sorted({key for run in runs_of(row, table, record) for key in changed(run, settings)}))
 
 
 def _cell(values: list[float], wanted: int, empty: str) -> str:

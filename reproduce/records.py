@@ -22,6 +22,7 @@ from sitar.run_folder import PLACES, flat
 HERE = Path(__file__).parent
 CLAIMS = "claims"  # the one .yaml file here that is not a table
 SAID = ("row", "column", "preset", "overrides", "seed")  # what tells one run of a table from another
+EARLIER = "‡"  # marks what was measured before a preset changed
 NOT_RUN = "not run yet"
 NO_IMAGES = "no images here"
 
@@ -143,6 +144,13 @@ def changed(run: dict[str, Any], settings: Mapping[str, Any]) -> list[str]:
         return []
     then, now = settings[run["settings"]], _today(run["preset"], tuple(run["overrides"]))
     return sorted(key for key in then.keys() & now.keys() if then[key] != now[key])
+
+
+def outdated(row: str, table: dict[str, Any], record: dict[str, Any]) -> tuple[str, ...]:
+    """Name the settings that the preset of a row has otherwise than the runs of the row had."""
+    source = table["rows"][row].get("from")
+    settings = (record_so_far(source[0]) if source else record).get("settings", {})
+    return tuple(sorted({key for run in runs_of(row, table, record) for key in changed(run, settings)}))
 
 
 def is_said(run: Mapping[str, Any], asked: Iterable[Mapping[str, Any]]) -> bool:

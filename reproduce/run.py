@@ -23,6 +23,8 @@ reproduce/records/NAME.json holds what the runs measured. The page docs/results/
 `--rows`, `--columns` and `--seeds` run a part of the table, and `--missing` what the record does not have with the
 settings of today. The rest of the record is kept. `--within SECONDS` starts no run after this time.
 `--set` says where your files are, for example `--set data.root=DIR`. It is not part of the table.
+Several tables may be named. Their runs then share the workers, the first table first, and no worker waits for the last
+run of a table.
 
 `python reproduce/run.py --check` compares every number in README and docs with the records (check.py).
 """
@@ -218,22 +220,24 @@ def write_page(name: str) -> None:
     print(f"Wrote {page}")
 
 
-def chosen(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """List the runs that the options ask for, and refuse rows, columns and seeds that the table does not have."""
-    todo = jobs(load_table(options.name))
+def chosen(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """List the runs of a table that the options ask for. Refuse rows, columns and seeds that it does not have."""
+    todo = [{**job, "table": name} for job in jobs(load_table(name))]
     for key, wanted in (("row", options.rows), ("column", options.columns), ("seed", options.seeds)):
         known = list(dict.fromkeys(job[key] for job in todo))
         if unknown := [one for one in wanted or [] if one not in known]:
-            sys.exit(f"{options.name} runs no {key} {unknown[0]!r}; it runs {', '.join(map(repr, known))}.")
+            sys.exit(f"{name} runs no {key} {unknown[0]!r}; it runs {', '.join(map(repr, known))}.")
         todo = [job for job in todo if wanted is None or job[key] in wanted]
-    return ordered(options.name, todo, options.missing)
+    return ordered(name, todo, options.missing)
 
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("name", nargs="?", help="a table: the name of a .yaml file beside this one")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a table: the name of a .yaml file beside this one")
     parser.add_argument("--workers", type=int, default=1, help="number of processes that run at the same time")
-    parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/reproduce/NAME)")
+    parser.add_argument(
+        "--out", type=Path, help="folder for the runs, with a folder for each table (default: runs/reproduce)"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", dest="files", action="append", default=[], help="for all runs: where the files are")
     parser.add_argument("--rows", nargs="+", help="only these rows (default: all)")
@@ -247,19 +251,25 @@ def main(words: list[str] | None = None) -> None:
     options = parser.parse_args(words)
     if options.check:
         sys.exit(check.main(write=options.write))
-    if options.name is None:
+    if not options.names:
         parser.error(f"name a table ({', '.join(records.table_names())}) or --check")
-    if options.table:
-        return write_page(options.name)
-    out = options.out or Path("runs", "reproduce", options.name)
-    failed = run_all(
-        chosen(options), out, options.device, options.workers, options.files,
-        finished=lambda job: collect(options.name, out, [job]), within=options.within,
-    )  # fmt: skip
-    write_page(options.name)
+    failed = [] if options.table else run_tables(options)
+    for name in options.names:
+        write_page(name)
     if failed:
         sys.exit(f"{len(failed)} runs failed; the same command continues. They are: {', '.join(failed)}")
-    return None
+
+
+def run_tables(options: argparse.Namespace) -> list[str]:
+    """Do the runs of all tables, and record each when it ends. Return the folders that failed."""
+    out = options.out or Path("runs", "reproduce")
+    todo = [
+        {**job, "folder": str(Path(name, job["folder"]))} for name in options.names for job in chosen(name, options)
+    ]
+    return run_all(
+        todo, out, options.device, options.workers, options.files,
+        finished=lambda job: collect(job["table"], out, [job]), within=options.within,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -96,6 +96,17 @@ def sample(expression: str) -> Sample:
     return found[0][1]
 
 
+def is_earlier(expression: str) -> bool:
+    """Say whether an expression rests on runs that were made before their preset changed."""
+    name, _, rest = expression.partition(";")
+    if ".json:" in expression or not records.record_path(name).exists():
+        return False
+    table, record = records.load_table(name), records.record_so_far(name)
+    rows = [*table["rows"], *(f"paper, {row}" for row in table["paper"])]
+    named = {row for _, terms in _terms(rest.partition(";")[0].strip(), "row", rows) for row in terms}
+    return any(records.outdated(row, table, record) for row in named if row in table["rows"])
+
+
 def fill(text: str) -> str:
     """Write the values into a text, where it says {{ VALUE }}."""
 

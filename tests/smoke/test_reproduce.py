@@ -181,6 +181,20 @@ def test_the_command_records_each_run_and_stops_in_time(runner, own: Path, capsy
 
 
 @pytest.mark.usefixtures("in_threads")
+def test_several_tables_share_the_workers_and_keep_their_records_apart(
+    runner, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own / "u.yaml").write_text((own / "t.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    started, collected = [], []
+    monkeypatch.setattr(runner, "work", lambda job, *_: started.append(job["folder"]))
+    monkeypatch.setattr(runner, "collect", lambda name, out, todo: collected.append((name, todo[0]["folder"])))
+    runner.main(["u", "t", "--out", str(own / "runs"), "--device", "cpu"])
+    assert len(started) == len(set(started)) == 2 * len(runner.jobs(runner.load_table("t")))
+    assert [name for name, _ in collected] == sorted((name for name, _ in collected), reverse=True)
+    assert all(folder.startswith(f"{name}/") for name, folder in collected)
+
+
+@pytest.mark.usefixtures("in_threads")
 def test_failed_runs_are_named_and_the_others_recorded(runner, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, seen = own / "runs", []
     todo = [{"folder": name} for name in ("good", "bad")]
