@@ -187,6 +187,11 @@ class ShardedTable(TableFile):
     def numbers(self, name: str) -> NDArray[Any]:
         return np.concatenate([shard.numbers(name) for shard in self._shards.values()])
 
+    def shared_names(self) -> list[str]:
+        """Return the columns that every shard has, in the order of the first."""
+        first, *others = (shard.names for shard in self._shards.values())
+        return [name for name in first if all(name in names for names in others)]
+
     def files(self) -> list[str]:
         """Return the name of every row."""
         return [row_name(name, row) for name, shard in self._shards.items() for row in range(len(shard))]

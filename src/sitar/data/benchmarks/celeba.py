@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from sitar.data.base import Box
+from sitar.data.base import Box, Metadata
 from sitar.data.image_dataset import PARQUET, WILDS, ImageDataset, ShortcutConfig
 from sitar.data.published_counts import TOTAL
 from sitar.data.sample_table import SampleTable, larger_diagonal, names
@@ -32,7 +32,7 @@ from sitar.data.splitting import split_words
 from sitar.data.tables import ShardedTable
 from sitar.errors import ConfigError, DataError
 from sitar.images.files import Files, find_text, places, read_text
-from sitar.images.parquet import find_shards
+from sitar.images.parquet import IMAGE, find_shards
 from sitar.registry import DATASETS, unknown
 
 MD5 = {  # of the text; of the CSV files with \n at the end of lines and none at the end of the file
@@ -152,6 +152,20 @@ class CelebA(ImageDataset):
         if config.partition == "first_10k":
             return _first_10k(table, config)
         return with_severity(table, config) if config.partition == "official" else _exchange(table, config)
+
+    @classmethod
+    def metadata(cls, config: CelebAConfig) -> Metadata:
+        """Return all attributes but the label, in words: `Male` or `not Male`."""
+        root, layout = cls.root_and_layout(config)
+        if layout == PARQUET:
+            table = ShardedTable(root, "CelebA's Parquet files", (config.label, config.attribute))
+            files = table.files()
+            words = {name: table.words(name) for name in table.shared_names() if name != IMAGE}
+            values = {name: table.coded(name, BINARY) for name in words if set(words[name]) <= BINARY.keys()}
+        else:
+            files, _, values = attribute_lists(root)
+        columns = {name: np.where(of == 1, name, f"not {name}").tolist() for name, of in values.items()}
+        return Metadata(list(files), {name: words for name, words in columns.items() if name != config.label})
 
     @classmethod
     def files(cls, config: CelebAConfig) -> Files:

@@ -105,6 +105,17 @@ def test_the_same_samples_come_out_of_every_layout(layout: str, root: Path, monk
     assert samples(load_data(config)) == expected(dataset)
 
 
+@pytest.mark.parametrize("layout", [name for name, (_, dataset, _) in LAYOUTS.items() if dataset is CelebA])
+def test_an_audit_reads_every_attribute_but_the_label(layout: str, root: Path) -> None:
+    config = LAYOUTS[layout][0](root)
+    metadata, table = CelebA.metadata(config), CelebA.samples(config)
+    assert list(metadata.files) == list(table.files)
+    assert set(metadata.columns) == {"Male", "Bald", "Smiling", "Attractive"}
+    assert table.attribute is not None
+    assert metadata.columns["Male"] == [table.attribute_values[value] for value in table.attribute]
+    assert set(metadata.columns["Bald"]) == {"not Bald"}
+
+
 def test_severity_works_on_parquet(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = waterbirds_parquet(root).model_copy(update={"majority_only": True})
     train = Waterbirds.samples(config).counts()["train"]
