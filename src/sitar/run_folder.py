@@ -6,6 +6,7 @@ result.json       the contract with other programs (RESULT_VERSION)
 predictions.npz   logits, labels and groups of every evaluation split
 environment.json  commit, versions, device, seed, checksum of the data
 checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
+export/           model.onnx and model.pt2, where `sitar export` has written them
 artifacts/        what a report shows and only a model can make: explain.json with .npz files, theory.json, audit/
 done              written last
 
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 RESULT_VERSION = 1
 LOCK = ".lock"
 PLACES = ("data.root", "data.table", "data.file", "model.encoder_weights")  # settings that only say where files lie
+
+EXPORTS = {"onnx": ".onnx", "torch": ".pt2"}  # format: ending of the file
 
 Arrays = dict[str, "NDArray[Any]"]
 
@@ -149,6 +152,10 @@ class RunFolder:
     @property
     def artifacts(self) -> Path:
         return self.path / "artifacts"
+
+    def export_file(self, format: str) -> Path:
+        """Return the file that `sitar export` writes by default."""
+        return self.path / "export" / f"model{EXPORTS[format]}"
 
     @property
     def explain_file(self) -> Path:
