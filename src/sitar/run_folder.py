@@ -95,6 +95,7 @@ class Result(TypedDict):
     dataset: str
     method: NotRequired[str]
     needs_groups: NotRequired[bool]
+    licence: NotRequired[str]  # of the data
     answers: NotRequired[int]  # to which the last layer was fitted again, besides the training data
     refit: NotRequired[dict[str, Any]]
     preset: NotRequired[str]
