@@ -158,6 +158,14 @@ class RunFolder:
         """Return the file that `sitar export` writes by default."""
         return self.path / "export" / f"model{EXPORTS[format]}"
 
+    def exports(self) -> list[Path]:
+        """Return the files that `sitar export` has written here."""
+        return [file for file in map(self.export_file, EXPORTS) if file.is_file()]
+
+    def weights(self) -> list[Path]:
+        """Return the files of weights that a prediction needs."""
+        return [self.model_file, *([self.encoder_file] if self.encoder_file.is_file() else [])]
+
     @property
     def explain_file(self) -> Path:
         return self.artifacts / "explain.json"

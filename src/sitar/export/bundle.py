@@ -15,7 +15,7 @@ import yaml
 
 from sitar.errors import ExportError
 from sitar.files import to_json
-from sitar.run_folder import EXPORTS, PLACES, RunFolder
+from sitar.run_folder import PLACES, RunFolder
 
 ENVIRONMENT = ("commit", "python", "versions", "seed", "data_checksum")  # what is published of environment.json
 
@@ -35,8 +35,7 @@ class Published:
 def bundle(folder: RunFolder, card: str, *, only_exported: bool = False) -> list[Published]:
     """List what is published of a finished run. With `only_exported` it is the card and the exported files."""
     folder.result()  # refuses a run that is not finished
-    exported = [folder.export_file(kind) for kind in EXPORTS]
-    exported = [file for file in exported if file.is_file()]
+    exported = folder.exports()
     if only_exported and not exported:
         raise ExportError(f"Nothing is exported yet: `sitar export {folder.path}` writes a file.")
     parts = [Published("README.md", card.encode(errors="replace"))]
@@ -54,9 +53,7 @@ def _run(folder: RunFolder) -> list[Published]:
     ]
     if environment is not None:
         parts.append(Published("environment.json", to_json({key: environment.get(key) for key in ENVIRONMENT})))
-    parts.append(Published("checkpoint/model.safetensors", folder.model_file))
-    if folder.encoder_file.is_file():
-        parts.append(Published("checkpoint/encoder.safetensors", folder.encoder_file))
+    parts += [Published(f"checkpoint/{file.name}", file) for file in folder.weights()]
     return [*parts, Published("done", b"")]
 
 

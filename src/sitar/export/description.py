@@ -11,6 +11,7 @@ from sitar.evaluation.trained_model import TrainedModel
 from sitar.registry import DATASETS
 
 VERSION = 1
+PACKAGE = "sitar"
 IMAGES, FEATURES = "images", "features"  # the name of the input, which says its kind
 OUTPUTS = ("probabilities", "logits")
 COLOURS = {1: "gray", 3: "RGB"}
@@ -37,7 +38,7 @@ def describe(model: TrainedModel, *, floats: bool = False, licence: str | None =
         "data_licence": DATASETS.get(result["dataset"]).licence,
         "licence": licence,
         "commit": environment.get("commit"),
-        "trained_by": (environment.get("versions") or {}).get("sitar"),
+        "trained_by": (environment.get("versions") or {}).get(PACKAGE),
         "exported_by": __version__,
     }  # fmt: skip
 

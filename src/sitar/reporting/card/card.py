@@ -17,7 +17,7 @@ from sitar.reporting.comparison import group_runs, named_group, read_runs
 from sitar.reporting.html.bars import interval_of, wilson
 from sitar.reporting.html.sentences import listed
 from sitar.reporting.tables.table import HEADLINE, chance, percent, percent_range
-from sitar.run_folder import EXPORTS, PLACES, Run, RunFolder, flat, without_places
+from sitar.run_folder import PLACES, Run, RunFolder, flat, without_places
 from sitar.splits import EVALUATION_SPLITS, TEST_SPLITS, VAL, deciding_split
 
 FEW = 30  # samples of a group below which its interval says little
@@ -50,8 +50,8 @@ def make_card(
     rows = group_runs(runs)
     if len(rows) > 1:
         raise RunError(
-            f"A card is about one model, and these runs differ in more than the seed: {', '.join(r.label for r in rows)}. "
-            "Give the runs of one setting. `sitar compare` puts settings side by side."
+            "A card is about one model, and these runs differ in more than the seed: "
+            f"{', '.join(row.label for row in rows)}. Give the runs of one setting. `sitar compare` puts settings side by side."
         )
     run, data = runs[0], data_name(runs[0])
     title = name or f"{data}, {run.result.get('method', 'unknown method')}"
@@ -76,7 +76,7 @@ def make_card(
         settings=_settings(run),
         preset=preset_name(run),
         versions=dict.fromkeys(("sitar", "torch")) | dict(run.environment.get("versions") or {}),
-        exported=[run.folder.export_file(kind).name for kind in EXPORTS if run.folder.export_file(kind).is_file()],
+        exported=[file.name for file in run.folder.exports()],
         class_counts=_class_counts(run),
     )
     return front_matter(run, title, data, _tests(run), licence) + "\n" + page
@@ -128,7 +128,9 @@ def limits(run: Run, seeds: int) -> list[str]:
             "group may be one of them."
         )
     if few := [_group(run, group) for group, cell in groups.items() if 0 < cell["n"] < FEW]:
-        said.append(f"Fewer than {FEW} samples of {split} are of {' or of '.join(few)}: the accuracy there is hardly known.")
+        said.append(
+            f"Fewer than {FEW} samples of {split} are of {' or of '.join(few)}: the accuracy there is hardly known."
+        )
     worst, level = figures.get("worst_group"), chance("worst_group", len(run.classes))
     if worst is not None and level is not None and worst <= level:
         said.append(
@@ -142,7 +144,9 @@ def limits(run: Run, seeds: int) -> list[str]:
             f"Its probabilities are off by {percent(error)} points on average on {split} (expected calibration error)."
         )
     if run.result.get("needs_groups"):
-        said.append("It was trained with group labels of the training samples. Methods without them are no rivals of it.")
+        said.append(
+            "It was trained with group labels of the training samples. Methods without them are no rivals of it."
+        )
     if answers := run.result.get("answers"):
         expected = (run.result.get("refit") or {}).get("expected")
         hope = ""
@@ -264,7 +268,11 @@ def _resized(crop_pct: float | None) -> str:
 
 def _settings(run: Run) -> list[list[str]]:
     kept = without_places(run.config)
-    return [[key, "none" if value is None else str(value)] for key, value in kept.items() if key.partition(".")[0] in SECTIONS]
+    return [
+        [key, "none" if value is None else str(value)]
+        for key, value in kept.items()
+        if key.partition(".")[0] in SECTIONS
+    ]
 
 
 @functools.cache
