@@ -231,6 +231,29 @@ def _forget_no_export(self: torch.nn.Module, name: str, value: Any) -> None:
         torch.nn.Module.__setattr__(self, name, value)
 
 
+def test_a_model_that_is_too_large_for_onnx_says_so(
+    runs: Callable[..., RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sitar.export import onnx_file
+
+    monkeypatch.setattr(onnx_file, "LARGEST", 1000)
+    with pytest.raises(ExportError, match="Use --format torch"):
+        export(runs("erm"), out=tmp_path / "model.onnx")
+
+
+def test_a_check_that_is_not_a_number_fails(
+    runs: Callable[..., RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sitar.export import torch_file
+
+    def runner(content: bytes) -> Callable[[np.ndarray], list[np.ndarray]]:
+        return lambda x: [np.full((len(x), 2), np.nan, np.float32)] * 2
+
+    monkeypatch.setattr(torch_file, "runner", runner)
+    with pytest.raises(ExportError, match="does not agree"):
+        export(runs("erm"), "torch", out=tmp_path / "model.pt2")
+
+
 def test_floats_go_in_as_floats(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
     folder = runs("erm")
     done = export(folder, out=tmp_path / "model.onnx", floats=True)

@@ -10,13 +10,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from sitar.errors import ConfigError, ExportError
-from sitar.evaluation.trained_model import load
+from sitar.evaluation.metrics import softmax
+from sitar.evaluation.trained_model import TrainedModel, load
 from sitar.export import onnx_file, torch_file
-from sitar.export.deployed import Deployed, deployed, trace
+from sitar.export.deployed import deployed, trace
 from sitar.export.description import describe
 from sitar.export.probes import probes
 from sitar.files import write_atomic
@@ -61,11 +61,11 @@ def export(
     model = load(folder, "cpu")
     if floats and len(model.task.shape) == 1:
         raise ConfigError("--floats is about images, and this model reads features, which are floats already.")
-    module, inputs = deployed(model), probes(model, floats=floats)
+    inputs = probes(model, floats=floats)
     description = describe(model, floats=floats, licence=licence)
     kind = FORMATS[format]
-    converted = kind.convert(trace(module, inputs), description["input"]["name"])
-    checked = compare(module, kind.runner(kind.to_bytes(converted, description)), inputs)
+    converted = kind.convert(trace(deployed(model), inputs), description["input"]["name"])
+    checked = compare(model, kind.runner(kind.to_bytes(converted, description)), inputs)
     description["checked"] = checked
     if not max(checked["probabilities"], checked["logits"]) <= LARGEST:  # also where one of them is NaN
         raise ExportError(
@@ -78,23 +78,22 @@ def export(
     return Exported(path, len(content), description)
 
 
-def compare(module: Deployed, run: Callable[[np.ndarray], list[np.ndarray]], inputs: Tensor) -> dict[str, Any]:
+def compare(model: TrainedModel, run: Callable[[np.ndarray], list[np.ndarray]], inputs: Tensor) -> dict[str, Any]:
     """Return the largest differences between a file and the model, over a batch of one and a large batch.
 
     Logits count relative to the largest one, because rounding grows with it.
     """
     worst = {"probabilities": 0.0, "logits": 0.0}
     for batch in (inputs[:1], inputs):
-        with torch.no_grad():
-            expected = [output.numpy() for output in module(batch)]
+        logits = model.logits(batch)
         try:
             found = run(batch.numpy())
         except Exception as error:  # what the two runtimes raise is not specified
             first = str(error).strip().partition("\n")[0]
             raise ExportError(f"The exported file does not take a batch of {len(batch)}: {first}") from error
-        scale = {"probabilities": 1.0, "logits": max(1.0, float(np.abs(expected[1]).max()))}
-        for name, ours, theirs in zip(worst, expected, found, strict=True):
-            worst[name] = float(np.fmax(worst[name], np.abs(ours - theirs).max() / scale[name]))
+        scales = (1.0, max(1.0, float(np.abs(logits).max())))
+        for name, ours, theirs, scale in zip(worst, (softmax(logits), logits), found, scales, strict=True):
+            worst[name] = float(np.maximum(worst[name], np.abs(ours - theirs).max() / scale))  # NaN stays
     return {**worst, "inputs": len(inputs), "batches": [1, len(inputs)], "allowed": LARGEST}
 
 

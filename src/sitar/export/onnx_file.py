@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 from sitar.errors import ExportError
 from sitar.export.description import OUTPUTS
 
+LARGEST = 2**31 - 2**24  # bytes of weights: a file holds 2 GB, and the network takes some of it
 MISSING = 'ONNX files need onnx, onnxscript and onnxruntime ({}). Run `pip install "sitar[onnx]"`.'
 
 
@@ -31,6 +32,11 @@ def check_packages() -> None:
 
 def convert(program: ExportedProgram, input_name: str) -> Any:
     """Convert a traced program. What the exporter notes of source files on this machine is left out."""
+    size = sum(weight.nbytes for weight in program.state_dict.values())
+    if size > LARGEST:
+        raise ExportError(
+            f"An ONNX file holds at most 2 GB, and this model has {size / 1e9:.1f} GB. Use --format torch."
+        )
     with _quietly():
         exported = torch.onnx.export(
             program, input_names=[input_name], output_names=list(OUTPUTS), dynamo=True, verbose=False
@@ -49,10 +55,7 @@ def to_bytes(model: Any, description: Mapping[str, Any]) -> bytes:
     del model.metadata_props[:]
     for name, value in description.items():
         model.metadata_props.add(key=name, value=json.dumps(value))
-    try:
-        return model.SerializeToString()
-    except (ValueError, MemoryError) as error:
-        raise ExportError(f"An ONNX file holds at most 2 GB, and this model is larger ({error}).") from error
+    return model.SerializeToString()
 
 
 def runner(content: bytes) -> Callable[[np.ndarray], list[np.ndarray]]:

@@ -114,7 +114,7 @@ def test_seeds_share_a_card_and_other_settings_do_not(tmp_path: Path) -> None:
     assert "This card is about seed 3" in said
     assert "One seed was trained" not in said
     other = make_run(tmp_path / "other", "erm", explained=False)
-    with pytest.raises(RunError, match="differ in more than the seed"):
+    with pytest.raises(RunError, match="differ in the seed alone"):
         make_card([first.path, other.path])
 
 
