@@ -50,8 +50,8 @@ def make_card(
     rows = group_runs(runs)
     if len(rows) > 1:
         raise RunError(
-            f"A card is about one model, and these runs differ in more: {', '.join(row.label for row in rows)}. Give runs "
-            "that differ in the seed alone. `sitar compare` puts settings side by side."
+            f"A card is about one model, and these runs differ in more: {', '.join(row.label for row in rows)}. Give "
+            "runs that differ in the seed alone. `sitar compare` puts settings side by side."
         )
     run, data = runs[0], data_name(runs[0])
     title = name or f"{data}, {run.result.get('method', 'unknown method')}"
