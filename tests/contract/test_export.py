@@ -172,7 +172,11 @@ def test_a_file_says_where_it_comes_from(runs: Callable[..., RunFolder], tmp_pat
     assert "CC BY-SA" in said["data_licence"]
     assert said["exported_by"] == sitar.__version__
     assert said["input"]["shape"] == ["batch", 3, 14, 14]
-    onnx.checker.check_model(onnx.load(done.path), full_check=True)
+    model = onnx.load(done.path)
+    onnx.checker.check_model(model, full_check=True)
+    assert not any(node.metadata_props or node.doc_string for node in model.graph.node), (
+        "what the exporter notes is gone"
+    )
 
 
 @pytest.mark.parametrize("format", ["onnx", "torch"])

@@ -31,7 +31,7 @@ def check_packages() -> None:
 
 
 def convert(program: ExportedProgram, input_name: str) -> Any:
-    """Convert a traced program. What the exporter notes of source files on this machine is left out."""
+    """Convert a traced program. What the exporter notes of the source is left out."""
     size = sum(weight.nbytes for weight in program.state_dict.values())
     if size > LARGEST:
         raise ExportError(
