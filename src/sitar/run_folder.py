@@ -580,6 +580,11 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return settings
 
 
+def preset_name(preset: str) -> str:
+    """Return the name of a preset. A file of a user's own is named without its folder."""
+    return Path(preset).name if preset.endswith((".yaml", ".yml")) else preset
+
+
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings by their full name, without those that only say where files lie.
 

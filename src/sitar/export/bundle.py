@@ -15,7 +15,7 @@ import yaml
 
 from sitar.errors import ExportError
 from sitar.files import to_json
-from sitar.run_folder import PLACES, RunFolder
+from sitar.run_folder import PLACES, RunFolder, preset_name
 
 ENVIRONMENT = ("commit", "python", "versions", "seed", "data_checksum")  # what is published of environment.json
 
@@ -65,7 +65,7 @@ def shareable_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(shared.get(section), dict) and shared[section].get(key) is not None:
             value = shared[section][key]
             shared[section][key] = None if section == "data" else PurePath(str(value)).name
-    shared["preset"] = _name(str(shared.get("preset") or "custom"))
+    shared["preset"] = preset_name(str(shared.get("preset") or "custom"))
     return shared
 
 
@@ -73,13 +73,9 @@ def shareable_result(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result in which runs and settings are named without their folders."""
     shared = dict(result)
     if "preset" in shared:
-        shared["preset"] = _name(str(shared["preset"]))
+        shared["preset"] = preset_name(str(shared["preset"]))
     if isinstance(refit := shared.get("refit"), Mapping):
         before: Sequence[Mapping[str, Any]] = refit.get("before") or []
         named = [{**one, "run": PurePath(str(one.get("run"))).name} for one in before]
         shared["refit"] = {**refit, "run": PurePath(str(refit.get("run"))).name, "before": named}
     return shared
-
-
-def _name(preset: str) -> str:
-    return PurePath(preset).name if preset.endswith((".yaml", ".yml")) else preset

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import Any
 
 from sitar import __version__
 from sitar.data.image_dataset import ImageConfig
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.registry import DATASETS
+from sitar.run_folder import preset_name
 
 VERSION = 1
 PACKAGE = "sitar"
@@ -28,8 +28,7 @@ def describe(model: TrainedModel, *, floats: bool = False, licence: str | None =
         "input": describe_input(model, floats),
         "outputs": {name: ["batch", len(model.classes)] for name in OUTPUTS},
         "method": model.config.method.name,
-        "preset": PurePath(model.config.preset).name if model.config.preset.endswith((".yaml", ".yml"))
-        else model.config.preset,
+        "preset": preset_name(model.config.preset),
         "seed": result["seed"],
         "needs_groups": result.get("needs_groups", False),
         "answers": result.get("answers", 0),
@@ -40,7 +39,7 @@ def describe(model: TrainedModel, *, floats: bool = False, licence: str | None =
         "commit": environment.get("commit"),
         "trained_by": (environment.get("versions") or {}).get(PACKAGE),
         "exported_by": __version__,
-    }  # fmt: skip
+    }
 
 
 def describe_input(model: TrainedModel, floats: bool = False) -> dict[str, Any]:

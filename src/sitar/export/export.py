@@ -17,7 +17,7 @@ from sitar.evaluation.metrics import softmax
 from sitar.evaluation.trained_model import TrainedModel, load
 from sitar.export import onnx_file, torch_file
 from sitar.export.deployed import deployed, trace
-from sitar.export.description import describe
+from sitar.export.description import OUTPUTS, describe
 from sitar.export.probes import probes
 from sitar.files import write_atomic
 from sitar.registry import unknown
@@ -67,7 +67,7 @@ def export(
     converted = kind.convert(trace(deployed(model), inputs), description["input"]["name"])
     checked = compare(model, kind.runner(kind.to_bytes(converted, description)), inputs)
     description["checked"] = checked
-    if not max(checked["probabilities"], checked["logits"]) <= LARGEST:  # also where one of them is NaN
+    if not all(checked[name] <= LARGEST for name in OUTPUTS):  # NaN is not
         raise ExportError(
             f"The exported file does not agree with the model: probabilities differ by {checked['probabilities']:.1e} "
             f"and logits by {checked['logits']:.1e}, where {LARGEST:.0e} is allowed. Nothing was written. Use "
@@ -83,7 +83,7 @@ def compare(model: TrainedModel, run: Callable[[np.ndarray], list[np.ndarray]], 
 
     Logits count relative to the largest one, because rounding grows with it.
     """
-    worst = {"probabilities": 0.0, "logits": 0.0}
+    worst = dict.fromkeys(OUTPUTS, 0.0)
     for batch in (inputs[:1], inputs):
         logits = model.logits(batch)
         try:

@@ -37,12 +37,16 @@ def convert(program: ExportedProgram, input_name: str) -> Any:
         raise ExportError(
             f"An ONNX file holds at most 2 GB, and this model has {size / 1e9:.1f} GB. Use --format torch."
         )
-    with _quietly():
-        exported = torch.onnx.export(
-            program, input_names=[input_name], output_names=list(OUTPUTS), dynamo=True, verbose=False
-        )
-    assert exported is not None
-    model = exported.model_proto
+    try:
+        with _quietly():
+            exported = torch.onnx.export(
+                program, input_names=[input_name], output_names=list(OUTPUTS), dynamo=True, verbose=False
+            )
+        assert exported is not None
+        model = exported.model_proto
+    except Exception as error:  # an operation that ONNX does not have; the exporter raises many kinds
+        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise ExportError(f"This model cannot be written as ONNX ({reason}). Use --format torch.") from error
     for part in (model, model.graph, *model.graph.node, *model.graph.initializer, *model.graph.value_info):
         del part.metadata_props[:]
         part.doc_string = ""

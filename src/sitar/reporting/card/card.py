@@ -17,7 +17,7 @@ from sitar.reporting.comparison import group_runs, named_group, read_runs
 from sitar.reporting.html.bars import interval_of, wilson
 from sitar.reporting.html.sentences import listed
 from sitar.reporting.tables.table import HEADLINE, chance, percent, percent_range
-from sitar.run_folder import PLACES, Run, RunFolder, flat, without_places
+from sitar.run_folder import PLACES, Run, RunFolder, flat, preset_name, without_places
 from sitar.splits import EVALUATION_SPLITS, TEST_SPLITS, VAL, deciding_split
 
 FEW = 30  # samples of a group below which its interval says little
@@ -74,7 +74,7 @@ def make_card(
         seeds=seed_rows(runs),
         audit=find_audit(run),
         settings=_settings(run),
-        preset=preset_name(run),
+        preset=_preset(run),
         versions=dict.fromkeys(("sitar", "torch")) | dict(run.environment.get("versions") or {}),
         exported=[file.name for file in run.folder.exports()],
         class_counts=_class_counts(run),
@@ -88,12 +88,6 @@ def data_name(run: Run) -> str:
     places = [PurePath(str(settings[key])) for key in PLACES if key.startswith("data.") and settings.get(key)]
     names = [place.stem if place.suffix else place.name for place in places]
     return ": ".join([dataset, *[name for name in names[:1] if name.lower() not in ("", dataset.lower())]])
-
-
-def preset_name(run: Run) -> str:
-    """Return the preset, or the name of the user's file in its place."""
-    preset = str(run.config.get("preset") or run.result.get("preset") or "custom")
-    return PurePath(preset).name if preset.endswith((".yaml", ".yml")) else preset
 
 
 def main_split(run: Run) -> str:
@@ -189,7 +183,7 @@ def find_audit(run: Run) -> dict[str, Any] | None:
         return own
     home = run.folder.path.resolve().parent
     beside = [*home.glob("*/artifacts/audit")]
-    if home.as_posix().endswith(f"/{preset_name(run)}"):
+    if home.as_posix().endswith(f"/{_preset(run)}"):
         beside += home.parent.glob("*/*/artifacts/audit")
     for path in sorted(beside):
         try:
@@ -264,6 +258,10 @@ def _resized(crop_pct: float | None) -> str:
     if crop_pct is None:
         return ", stretched to this size"
     return f", cut from the middle after the shorter side was scaled (crop_pct {crop_pct:g})"
+
+
+def _preset(run: Run) -> str:
+    return preset_name(str(run.config.get("preset") or run.result.get("preset") or "custom"))
 
 
 def _settings(run: Run) -> list[list[str]]:
