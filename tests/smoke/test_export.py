@@ -136,8 +136,9 @@ def test_a_place_that_cannot_be_written_is_one_message(folder: Path, tmp_path: P
     assert "There is no folder" in sitar_error("export", folder, "--out", tmp_path / "no" / "model.onnx")
     assert "end its name in .onnx" in sitar_error("export", folder, "--out", tmp_path / "model.pt2")
     assert "Unknown format 'tflite'" in sitar_error("export", folder, "--format", "tflite")
-    assert "Cannot write" in sitar_error("export", folder, "--out", "/proc/model.onnx")
-    assert "Cannot write" in sitar_error("card", folder, "--out", "/proc/card.md")
+    if Path("/proc").is_dir():  # where nobody may write, not even root
+        assert "Cannot write" in sitar_error("export", folder, "--out", "/proc/model.onnx")
+        assert "Cannot write" in sitar_error("card", folder, "--out", "/proc/card.md")
 
 
 def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
