@@ -17,5 +17,9 @@ class RunError(SitarError):
     """A run folder cannot be written, read, resumed or reused."""
 
 
+class ExportError(SitarError):
+    """A model cannot be exported or published, or its file does not agree with it."""
+
+
 class TrainingError(SitarError):
     """Training cannot go on, for example because the loss is no longer finite."""

@@ -6,6 +6,7 @@ result.json       the contract with other programs (RESULT_VERSION)
 predictions.npz   logits, labels and groups of every evaluation split
 environment.json  commit, versions, device, seed, checksum of the data
 checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
+export/           model.onnx and model.pt2, where `sitar export` has written them
 artifacts/        what a report shows and only a model can make: explain.json with .npz files, theory.json, audit/
 done              written last
 
@@ -52,6 +53,8 @@ RESULT_VERSION = 1
 LOCK = ".lock"
 PLACES = ("data.root", "data.table", "data.file", "model.encoder_weights")  # settings that only say where files lie
 
+EXPORTS = {"onnx": ".onnx", "torch": ".pt2"}  # format: ending of the file
+
 Arrays = dict[str, "NDArray[Any]"]
 
 
@@ -92,6 +95,7 @@ class Result(TypedDict):
     dataset: str
     method: NotRequired[str]
     needs_groups: NotRequired[bool]
+    licence: NotRequired[str]  # of the data
     answers: NotRequired[int]  # to which the last layer was fitted again, besides the training data
     refit: NotRequired[dict[str, Any]]
     preset: NotRequired[str]
@@ -149,6 +153,18 @@ class RunFolder:
     @property
     def artifacts(self) -> Path:
         return self.path / "artifacts"
+
+    def export_file(self, format: str) -> Path:
+        """Return the file that `sitar export` writes by default."""
+        return self.path / "export" / f"model{EXPORTS[format]}"
+
+    def exports(self) -> list[Path]:
+        """Return the files that `sitar export` has written here."""
+        return [file for file in map(self.export_file, EXPORTS) if file.is_file()]
+
+    def weights(self) -> list[Path]:
+        """Return the files of weights that a prediction needs."""
+        return [self.model_file, *([self.encoder_file] if self.encoder_file.is_file() else [])]
 
     @property
     def explain_file(self) -> Path:
@@ -562,6 +578,11 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         settings |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return settings
+
+
+def preset_name(preset: str) -> str:
+    """Return the name of a preset. A file of a user's own is named without its folder."""
+    return Path(preset).name if preset.endswith((".yaml", ".yml")) else preset
 
 
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sitar.registry import METHODS
 
 SOURCE = Path(sitar.__file__).parent
 ROOT = Path(__file__).parents[2]
-NAMELESS = ("training", "evaluation", "data", "reporting", "cli")
+NAMELESS = ("training", "evaluation", "data", "reporting", "export", "cli")
 TORCHLESS = (
     "sitar",
     "sitar.errors",
@@ -29,6 +29,9 @@ TORCHLESS = (
     "sitar.presets",
     "sitar.run_folder",
     "sitar.reporting",
+    "sitar.reporting.card",
+    "sitar.export.bundle",
+    "sitar.export.hub",
 )
 
 

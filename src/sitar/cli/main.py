@@ -33,7 +33,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 COMMANDS = (
     "train", "evaluate", "predict", "compare", "explain", "report", "audit", "ask", "choose", "refit", "theory",
-    "presets", "doctor", "demo",
+    "export", "card", "push", "presets", "doctor", "demo",
 )  # fmt: skip
 for name in COMMANDS:  # each command has its own file
     app.command(name)(importlib.import_module(f"sitar.cli.{name}").command)

@@ -86,6 +86,7 @@ class Method(nn.Module):
     vae_learns: Literal["with labels", "without labels"] | None = None  # where it has a `vae`, and how
     evaluation_batch: int = 2048  # inputs that `logits` is given at a time
     no_slope: str | None = None  # why a derivative of the logits says nothing, in a sentence; None: it does
+    no_export: str | None = None  # why the model cannot be one file, and what to do, in sentences; None: it can
 
     def phases(self) -> Iterator[Phase]:
         """Yield what to run, in order. Code between two phases may read buffers that the phase before has filled."""

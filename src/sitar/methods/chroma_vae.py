@@ -24,6 +24,11 @@ from sitar.models import Classifier
 from sitar.models.build import build_vae
 from sitar.registry import METHODS
 
+NO_EXPORT = (
+    "It counts neighbours (k-NN): the file would hold a latent of every training sample, and rounding can change a "
+    "vote. Train it with method.head=logistic or method.head=mlp, or use `sitar predict`."
+)
+
 
 class ChromaVAEConfig(WeightedConfig):
     name: Literal["chroma_vae"] = "chroma_vae"
@@ -59,6 +64,7 @@ class ChromaVAE(WeightedMethod):
         self.shortcut = Classifier(config.shortcut_dim, task.num_classes, model.hidden, model.activation)
         if config.head == "knn":
             self.no_slope = "This method counts neighbours (k-NN), and a count has no slope."
+            self.no_export = NO_EXPORT
             self.register_buffer("core", torch.zeros(task.num_train, core_dim))
             self.register_buffer("label", torch.zeros(task.num_train, dtype=torch.long))
         elif config.head == "logistic":

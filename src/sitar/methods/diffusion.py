@@ -58,6 +58,10 @@ class Diffusion(Method):
     Config = DiffusionConfig
     evaluation_batch = 512  # scoring is slow, and progress is shown once a batch
     no_slope = "A diffusion classifier compares errors of denoising, which are not differentiated here."
+    no_export = (
+        "A diffusion classifier runs its denoiser many times for each class, in parts that depend on the batch, and "
+        "sums large errors whose rounding moves the probabilities. Use `sitar predict`, or train another method."
+    )
     alphas_cumprod: Tensor
     scoring_t: Tensor
     scoring_noise: Tensor

@@ -18,6 +18,10 @@ from sitar.registry import DATASETS, METHODS
 PACKAGES = ("sitar", "torch", "timm", "numpy", "pillow", "scikit-learn", "pydantic", "safetensors")
 EXTRAS = {
     "diffusers": "sitar[diffusion]",
+    "huggingface_hub": "sitar[hub]",
+    "onnx": "sitar[onnx]",
+    "onnxruntime": "sitar[onnx]",
+    "onnxscript": "sitar[onnx]",
     "pyarrow": "sitar[parquet]",
     "pydicom": "sitar[medical]",
     "starlette": "sitar[ask]",

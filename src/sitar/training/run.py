@@ -24,6 +24,7 @@ from sitar.methods import build_method, data_for, needs_groups
 from sitar.models.weights import to_bytes
 from sitar.plugins import imported_files
 from sitar.presets import load_config
+from sitar.registry import DATASETS
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
 from sitar.training.checkpoint import load_state
 from sitar.training.environment import describe_environment, describe_plugins
@@ -169,6 +170,7 @@ def finish(
             "dataset": config.data.name,
             "method": config.method.name,
             "needs_groups": needs_groups(config),
+            "licence": DATASETS.get(config.data.name).licence,
             "preset": config.preset,
             "seed": config.seed,
             "selection": config.train.selection,

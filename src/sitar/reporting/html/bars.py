@@ -38,7 +38,7 @@ def metric_bars(comparison: Comparison, split: str, metric: str) -> list[Bar]:
     bars = []
     for place, row in enumerate(comparison.rows):
         metrics = [result["splits"].get(split, {}) for result in row.results]
-        known = [(m[metric], _interval(m, metric)) for m in metrics if m.get(metric) is not None]
+        known = [(m[metric], interval_of(m, metric)) for m in metrics if m.get(metric) is not None]
         bars.append(mean_bar(row.label, place, known))
     return bars
 
@@ -61,7 +61,7 @@ def overlap(one: Bar, other: Bar) -> bool:
     return one.low <= other.high and other.low <= one.high
 
 
-def _interval(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None:
+def interval_of(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None:
     """Return the bootstrap interval; Wilson's where all resamples are the same, as they are at 0 and 100 %."""
     interval, n = (metrics.get("intervals") or {}).get(metric), sample_count(metrics, metric)
     return wilson(metrics[metric], n) if interval and interval[0] == interval[1] and n else interval

@@ -1,0 +1,81 @@
+"""A bundle is what is published of a run: an explicit list of files, with which others can predict.
+
+It has the card, settings, result and weights, and the files that `sitar export` has written. It has no predictions, no
+log and no pictures, and no path of this machine: settings of where files lie are empty, and the environment is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from sitar.errors import ExportError
+from sitar.files import to_json
+from sitar.run_folder import PLACES, RunFolder, preset_name
+
+ENVIRONMENT = ("commit", "python", "versions", "seed", "data_checksum")  # what is published of environment.json
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published file has a name in the repository, and a content: bytes, or the file that holds it."""
+
+    name: str
+    content: bytes | Path
+
+    @property
+    def size(self) -> int:
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+
+def bundle(folder: RunFolder, card: str, *, only_exported: bool = False) -> list[Published]:
+    """List what is published of a finished run. With `only_exported` it is the card and the exported files."""
+    folder.result()  # refuses a run that is not finished
+    exported = folder.exports()
+    if only_exported and not exported:
+        raise ExportError(f"Nothing is exported yet: `sitar export {folder.path}` writes a file.")
+    parts = [Published("README.md", card.encode(errors="replace"))]
+    if not only_exported:
+        parts += _run(folder)
+    return parts + [Published(f"export/{file.name}", file) for file in exported]
+
+
+def _run(folder: RunFolder) -> list[Published]:
+    """List what `sitar predict` needs of a run folder."""
+    environment = folder.environment()
+    parts = [
+        Published("config.yaml", yaml.safe_dump(shareable_config(folder.read_config()), sort_keys=False).encode()),
+        Published("result.json", to_json(shareable_result(folder.result()))),
+    ]
+    if environment is not None:
+        parts.append(Published("environment.json", to_json({key: environment.get(key) for key in ENVIRONMENT})))
+    parts += [Published(f"checkpoint/{file.name}", file) for file in folder.weights()]
+    return [*parts, Published("done", b"")]
+
+
+def shareable_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without the places of this machine. A file of weights or of settings keeps its name."""
+    shared = {key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()}
+    for place in PLACES:
+        section, _, key = place.partition(".")
+        if isinstance(shared.get(section), dict) and shared[section].get(key) is not None:
+            value = shared[section][key]
+            shared[section][key] = None if section == "data" else PurePath(str(value)).name
+    shared["preset"] = preset_name(str(shared.get("preset") or "custom"))
+    return shared
+
+
+def shareable_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result in which runs and settings are named without their folders."""
+    shared = dict(result)
+    if "preset" in shared:
+        shared["preset"] = preset_name(str(shared["preset"]))
+    if isinstance(refit := shared.get("refit"), Mapping):
+        before: Sequence[Mapping[str, Any]] = refit.get("before") or []
+        named = [{**one, "run": PurePath(str(one.get("run"))).name} for one in before]
+        shared["refit"] = {**refit, "run": PurePath(str(refit.get("run"))).name, "before": named}
+    return shared
