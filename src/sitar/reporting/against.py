@@ -30,7 +30,7 @@ from sitar.reporting.paired import (
 from sitar.run_folder import Run
 
 LEVEL = 0.05
-ONE_SEED = "One seed: the interval is about other test samples, and says nothing about other seeds."
+ONE_SEED = "With one seed an interval is about other test samples, and says nothing about other seeds."
 AUCS = {"core_auc": core_auc, "shortcut_auc": shortcut_auc}
 
 
@@ -64,6 +64,15 @@ class Verdict:
         if low > 0:
             return f"better by {points(self.difference.value)} points ({points(low)} to {points(high)})"
         return f"worse by {points(-self.difference.value)} points ({points(-high)} to {points(-low)})"
+
+    @property
+    def sentence(self) -> str:
+        """Say the same with the names of both rows."""
+        mine, theirs = self.row.label, self.reference.label
+        if not self.told_apart:
+            return f"{mine} and {theirs} {self.words}"
+        how, by, rest = self.words.partition(" by ")
+        return f"{mine} is {how} than {theirs}{by}{rest}"
 
     @cached_property
     def tests(self) -> dict[str, float]:

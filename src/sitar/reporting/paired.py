@@ -152,16 +152,17 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> tuple[list[float], l
     """Correct p-values of one family (Holm, 1979). Return them, and the level at which each of them was tested.
 
     The smallest is tested at level / m, the next at level / (m - 1), and so on. The first that is not below its level
-    ends the procedure, and all after it share its level. So a p-value is below its level if and only if it is rejected.
+    ends the procedure, and all after it share its level, as equal p-values do. So a p-value is below its level if and
+    only if it is rejected, and the order in which they are given does not matter.
     """
-    order = np.argsort(p_values, kind="stable")
-    corrected, levels = [1.0] * len(order), [level] * len(order)
-    largest, tested, ended = 0.0, level, False
-    for left, place in zip(range(len(order), 0, -1), order, strict=True):
-        largest = max(largest, min(1.0, left * p_values[place]))
-        tested = tested if ended else level / left
-        ended = ended or p_values[place] >= tested
-        corrected[place], levels[place] = largest, tested
+    corrected, levels = [1.0] * len(p_values), [level] * len(p_values)
+    largest, last, tested = 0.0, -1.0, level
+    for rank, place in enumerate(np.argsort(p_values, kind="stable")):
+        p, left = p_values[place], len(p_values) - rank
+        if p > last and last < tested:
+            tested = level / left
+        largest = max(largest, min(1.0, left * p))
+        corrected[place], levels[place], last = largest, tested, p
     return corrected, levels
 
 
