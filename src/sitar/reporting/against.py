@@ -31,6 +31,10 @@ from sitar.run_folder import Run
 
 LEVEL = 0.05
 ONE_SEED = "With one seed an interval is about other test samples, and says nothing about other seeds."
+OVER_BOTH = (
+    "Intervals of differences are over other seeds and other test samples. They have 95 %, or more where several rows "
+    "are compared with one (Holm)."
+)
 AUCS = {"core_auc": core_auc, "shortcut_auc": shortcut_auc}
 
 

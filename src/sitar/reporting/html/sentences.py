@@ -8,7 +8,7 @@ from typing import Any
 
 from sitar.controls import CONTROLS, Control
 from sitar.errors import RunError
-from sitar.reporting.against import ONE_SEED, Verdict
+from sitar.reporting.against import ONE_SEED, OVER_BOTH, Verdict
 from sitar.reporting.against import judge as judge_pairs
 from sitar.reporting.comparison import Comparison, Row, named_group
 from sitar.reporting.html.bars import Bar, metric_bars
@@ -54,7 +54,7 @@ class Judge:
     split: str
     metric: str
     reasons: list[str] = field(default_factory=list)
-    one_seed: bool = False
+    seeds: set[int] = field(default_factory=set)  # how many seeds the differences have
 
     def __call__(self, pairs: Sequence[tuple[Row, Row]]) -> list[Verdict]:
         """Compare pairs of rows as one family. There is no verdict where they cannot be compared."""
@@ -63,11 +63,12 @@ class Judge:
         except RunError as error:
             self.reasons.append(f"Not compared sample by sample: {error}")
             return []
-        self.one_seed |= any(len(verdict.seeds) == 1 for verdict in verdicts)
+        self.seeds |= {len(verdict.seeds) for verdict in verdicts}
         return verdicts
 
     def remarks(self) -> list[str]:
-        return [*dict.fromkeys(self.reasons), *([ONE_SEED] if self.one_seed else [])]
+        about = [OVER_BOTH] if max(self.seeds, default=0) > 1 else []
+        return [*dict.fromkeys(self.reasons), *about, *([ONE_SEED] if 1 in self.seeds else [])]
 
 
 def listed(words: Iterable[str]) -> str:
