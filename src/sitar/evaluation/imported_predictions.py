@@ -2,11 +2,12 @@
 
 The file is a table with a row for each sample of a split, in any order, as `sitar predict` writes it:
 
-name or index   the file of the sample as the data set names it, or its place in the split, counted from 0
+name or index   the file of the sample as the data set names it, or its place in the split, counted from 0. Names need
+                the data, and say of which split a sample is.
 prediction      the predicted class, by name or by number
 p_CLASS         the probability of each class; with these, `prediction` may be left out
 label           the true class: optional, and checked
-split           optional: of which split the sample is, if the file has several
+split           beside an index, of which split the sample is; without it, of the split that decides
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,7 @@ from sitar.splits import EVALUATION_SPLITS, deciding_split
 
 logger = logging.getLogger(__name__)
 OPTION = re.compile(r"(?P<name>[^=@]+)(?:@(?P<seed>\d+))?=(?P<file>.+)")
+EVERYWHERE = ""
 MOST_SUM_OFF = 0.01  # by which the probabilities of a sample may miss 1, as they were rounded
 
 
@@ -76,13 +78,8 @@ def _import(name: str, seed: int, file: Path, run: Run) -> ImportedRun:
     table = open_table(file)
     arrays: Arrays = {}
     splits: dict[str, Any] = {}
-    for split, rows in _splits(table, run).items():
+    for split, order in _orders(table, run).items():
         stored = run.predictions(split)
-        if "y" not in stored:
-            raise DataError(
-                f"The run {str(run.folder.path)!r} has stored nothing of {split}, so {table.title} has no match."
-            )
-        order = rows[_order(table, rows, split, len(stored["y"]), run)]
         scores, ranks = _scores(table, order, run.classes)
         _check_labels(table, order, stored["y"], split, run.classes)
         group = stored.get("group")
@@ -101,61 +98,74 @@ def _import(name: str, seed: int, file: Path, run: Run) -> ImportedRun:
     return ImportedRun(RunFolder(file), config, cast(Result, result), arrays, run)
 
 
-def _splits(table: TableFile, run: Run) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each split. Without a column `split` all are of the split that decides."""
-    known = [split for split in EVALUATION_SPLITS if split in run.result["splits"]]
-    if "split" not in table.names:
-        deciding = deciding_split(known)
-        if deciding is None:
-            raise DataError(f"The run {str(run.folder.path)!r} has no test split.")
-        count = len(table.words(table.names[0]))
-        return {deciding: np.arange(count)}
-    words = np.array([word.strip() for word in table.words("split")])
-    if wrong := sorted(set(words.tolist()) - set(known)):
-        raise DataError(f"{table.title} has the split {wrong[0]!r}, and the run has {', '.join(known)}.")
-    return {split: np.flatnonzero(words == split) for split in known if (words == split).any()}
-
-
-def _order(table: TableFile, rows: NDArray[np.int64], split: str, count: int, run: Run) -> NDArray[np.int64]:
-    """Return the place in `rows` of each sample of the split. Every sample must be there once."""
+def _orders(table: TableFile, run: Run) -> dict[str, NDArray[np.int64]]:
+    """Return the row of each sample, by split. Every sample of a split must be there once."""
+    known = [split for split in EVALUATION_SPLITS if len(run.labels(split))]
+    deciding = deciding_split(known)
+    if deciding is None:
+        raise DataError(f"The run {str(run.folder.path)!r} has stored no predictions, so there is nothing to match.")
     if "name" in table.names:
-        expected = _names(run, split, count)
-        words = table.words("name")
-    elif "index" in table.names:
-        expected = [str(place) for place in range(count)]
-        words = [word.strip() for word in table.words("index")]
-        if "label" not in table.names:
-            logger.warning(
-                "%s has neither names nor labels, so nothing shows whether its order is that of %s. A column `label` "
-                "with the true classes would be checked.", table.title, split
-            )  # fmt: skip
-    else:
+        return _by_name(table, run, known, deciding)
+    if "index" not in table.names:
         raise DataError(f"{table.title} has neither a column 'name' nor 'index', which say whose each prediction is.")
-    given = [words[row] for row in rows]
-    places = {word: place for place, word in enumerate(given)}
-    if twice := [word for word, times in Counter(given).items() if times > 1]:
+    if "label" not in table.names:
+        logger.warning(
+            "%s has neither names nor labels, so nothing shows whether its order is that of the run. A column `label` "
+            "with the true classes would be checked.", table.title
+        )  # fmt: skip
+    words = [word.strip() for word in table.words("index")]
+    of = [word.strip() for word in table.words("split")] if "split" in table.names else [deciding] * len(words)
+    if wrong := sorted(set(of) - set(known)):
+        raise DataError(f"{table.title} has the split {wrong[0]!r}, and the run has {', '.join(known)}.")
+    orders = {}
+    for split in (split for split in known if split in of):
+        expected = [str(place) for place in range(len(run.labels(split)))]
+        rows = {row: word for row, word in enumerate(words) if of[row] == split}
+        orders[split] = _order(table, rows, expected, split)
+    return orders
+
+
+def _by_name(table: TableFile, run: Run, known: Sequence[str], deciding: str) -> dict[str, NDArray[np.int64]]:
+    """Find the splits of which the table names every sample. Rows of other samples of the data are not used."""
+    names = _names(run, known)
+    rows = dict(enumerate(table.words("name")))
+    given, of_data = set(rows.values()), set(names.pop(EVERYWHERE))
+    orders = {}
+    for split in [split for split in known if given.issuperset(names[split])] or [deciding]:
+        elsewhere = of_data.difference(names[split])
+        mine = {row: word for row, word in rows.items() if word not in elsewhere}
+        orders[split] = _order(table, mine, names[split], split)
+    return orders
+
+
+def _order(table: TableFile, rows: Mapping[int, str], expected: Sequence[str], split: str) -> NDArray[np.int64]:
+    """Return the row of each expected sample. Refuse a table that lacks one, has one twice, or has others."""
+    if twice := [word for word, times in Counter(rows.values()).items() if times > 1]:
         raise DataError(f"{table.title} has {twice[0]!r} more than once. Predict each sample of {split} once.")
-    missing = [word for word in expected if word not in places]
-    others = set(given).difference(expected)
+    places = {word: row for row, word in rows.items()}
+    missing, others = [word for word in expected if word not in places], sorted(places.keys() - set(expected))
     if missing or others:
         raise DataError(
-            f"{table.title} does not have the samples of {split}: {len(missing):,} of {count:,} are missing"
-            f"{_such_as(missing)}, and {len(others):,} are not of it{_such_as(sorted(others))}. If the file is of "
-            "another split, say so in a column 'split'."
+            f"{table.title} does not have the samples of {split}: {len(missing):,} of {len(expected):,} are missing"
+            f"{_such_as(missing)}, and {len(others):,} are not of it{_such_as(others)}. If the file is of another "
+            "split, say so in a column 'split'."
         )
     return np.array([places[word] for word in expected])
 
 
-def _names(run: Run, split: str, count: int) -> list[str]:
-    """Return the files of the samples of a split, as the data set of the run names them. The data must be there."""
+def _names(run: Run, splits: Sequence[str]) -> dict[str, list[str]]:
+    """Return the files of the samples of splits, and of all, as the data set names them. The data must be there."""
     config: Any = section_config("data", run.config["data"])
-    table = DATASETS.get(config.name).samples(config)
-    names = [str(name) for name in table.files[table.splits().get(split, np.zeros(0, np.int64))]]
-    if len(names) != count:
-        raise DataError(
-            f"{split} has {len(names):,} samples where the data lies now, and the run {str(run.folder.path)!r} was "
-            f"tested on {count:,}, so names do not say which is which. Use a column 'index'."
-        )
+    samples = DATASETS.get(config.name).samples(config)
+    names = {EVERYWHERE: [str(name) for name in samples.files]}
+    for split in splits:
+        places = samples.splits().get(split, np.zeros(0, np.int64))
+        names[split] = [str(name) for name in samples.files[places]]
+        if not np.array_equal(samples.label[places], run.labels(split)):
+            raise DataError(
+                f"{split} has other samples where the data lies now than the run {str(run.folder.path)!r} was tested "
+                "on, so names do not say which is which. Use a column 'index'."
+            )
     return names
 
 
