@@ -2,8 +2,8 @@
 
 The file is a table with a row for each sample of a split, in any order, as `sitar predict` writes it:
 
-name or index   the file of the sample as the data set names it, or its place in the split, counted from 0. Names need
-                the data, and say of which split a sample is.
+name or index   the file of the sample as the data set names it, or its place in the split, counted from 0. Images
+                stand in the order of their names there. Names need the data, and say of which split a sample is.
 prediction      the predicted class, by name or by number
 p_CLASS         the probability of each class; with these, `prediction` may be left out
 label           the true class: optional, and checked
@@ -156,7 +156,10 @@ def _order(table: TableFile, rows: Mapping[int, str], expected: Sequence[str], s
 def _names(run: Run, splits: Sequence[str]) -> dict[str, list[str]]:
     """Return the files of the samples of splits, and of all, as the data set names them. The data must be there."""
     config: Any = section_config("data", run.config["data"])
-    samples = DATASETS.get(config.name).samples(config)
+    dataset = DATASETS.get(config.name)
+    samples = dataset.samples(config)  # first: it fetches nothing, and says what is missing
+    if (prepared := dataset.prepare(config)) is not None:  # from the cache, in the order of the evaluation
+        samples = prepared.samples.take(prepared.images.good)
     names = {EVERYWHERE: [str(name) for name in samples.files]}
     for split in splits:
         places = samples.splits().get(split, np.zeros(0, np.int64))
