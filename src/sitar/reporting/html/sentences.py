@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sitar.controls import CONTROLS, Control
+from sitar.controls import BASELINE, CONTROLS, Control
 from sitar.errors import RunError
 from sitar.reporting.against import ONE_SEED, OVER_BOTH, Verdict
 from sitar.reporting.against import judge as judge_pairs
@@ -34,7 +34,7 @@ def summary(comparison: Comparison) -> list[str]:
     sentences += _leader(rivals, split, name) + _first_two(comparison, rivals, judge)
     sentences += _apart([bar for bar in known if bar.color in bounds], GIVEN_GROUPS, split, name)
     sentences += _apart([bar for bar in known if bar.color in answered], GIVEN_ANSWERS, split, name)
-    sentences += _against_erm(comparison, judge, f"in {name} on {split}")
+    sentences += _against_baseline(comparison, judge, f"in {name} on {split}")
     sentences += _empty_groups(comparison, split) + _expected(comparison)
     if missing := [bar.label for bar in bars if bar.value is None]:
         sentences.append(f"No {name} accuracy on {split}: {', '.join(missing)}.")
@@ -105,27 +105,27 @@ def _leader(bars: list[Bar], split: str, name: str) -> list[str]:
 
 
 def _first_two(comparison: Comparison, bars: list[Bar], judge: Judge) -> list[str]:
-    """Say whether the row that leads can be told apart from the next. If one of them is ERM, that is said of all."""
+    """Say whether the row that leads can be told apart from the next. The baseline is compared with all."""
     first_two = [comparison.rows[bar.color] for bar in bars[:2]]
-    if len(first_two) < 2 or _erm(comparison) in first_two:
+    if len(first_two) < 2 or _baseline(comparison) in first_two:
         return []
     return [f"{verdict.sentence}." for verdict in judge([(first_two[0], first_two[1])])]
 
 
-def _against_erm(comparison: Comparison, judge: Judge, where: str) -> list[str]:
-    """Compare all other rows with ERM, where the comparison has one row of it."""
-    erm = _erm(comparison)
-    if erm is None:
+def _against_baseline(comparison: Comparison, judge: Judge, where: str) -> list[str]:
+    """Compare all other rows with plain training, where the comparison has one row of it."""
+    baseline = _baseline(comparison)
+    if baseline is None:
         return []
-    verdicts = judge([(row, erm) for row in comparison.rows if row is not erm])
+    verdicts = judge([(row, baseline) for row in comparison.rows if row is not baseline])
     said = [f"{one.row.label} {'is ' if one.told_apart else ''}{one.words}" for one in verdicts[:MOST_NAMED]]
     if len(verdicts) > MOST_NAMED:
-        said.append(f"{len(verdicts) - MOST_NAMED} more are in `sitar compare --against erm`")
-    return [f"Against {erm.label}, {where}: {'; '.join(said)}."] if said else []
+        said.append(f"{len(verdicts) - MOST_NAMED} more are in `sitar compare --against {BASELINE}`")
+    return [f"Against {baseline.label}, {where}: {'; '.join(said)}."] if said else []
 
 
-def _erm(comparison: Comparison) -> Row | None:
-    found = [row for row in comparison.rows if row.results[0].get("method") == "erm" and not row.answers]
+def _baseline(comparison: Comparison) -> Row | None:
+    found = [row for row in comparison.rows if row.results[0].get("method") == BASELINE and not row.answers]
     return found[0] if len(found) == 1 else None
 
 
