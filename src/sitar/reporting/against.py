@@ -110,13 +110,28 @@ def find_row(rows: Sequence[Row], name: str) -> Row:
     raise unknown("row", name, [row.label for row in rows], "Give its runs too.")
 
 
-def judge(pairs: Iterable[tuple[Row, Row]], split: str, metric: str) -> list[Verdict]:
+def judge(
+    pairs: Iterable[tuple[Row, Row]],
+    split: str,
+    metric: str,
+    on_refused: Callable[[RunError], None] | None = None,
+) -> list[Verdict]:
     """Compare each row with its reference. The pairs are one family: p-values and intervals are corrected for it.
 
-    Pairs of which a run lacks the metric, or has not stored what it is computed from, are left out.
+    Pairs of which a run lacks the metric, or has not stored what it is computed from, are left out. So are pairs that
+    cannot be compared, if `on_refused` is there to be told why.
     """
-    compared = [(row, reference, difference(row, reference, split, metric)) for row, reference in pairs]
-    family = [(row, reference, found) for row, reference, found in compared if found is not None]
+    family = []
+    for row, reference in pairs:
+        try:
+            found = difference(row, reference, split, metric)
+        except RunError as error:
+            if on_refused is None:
+                raise
+            on_refused(error)
+            continue
+        if found is not None:
+            family.append((row, reference, found))
     corrected, levels = holm([found.p for _, _, found in family], LEVEL)
     return [
         Verdict(row, reference, split, metric, _shared_seeds(row, reference), found, 1 - level, p)
@@ -160,6 +175,9 @@ def _difference(mine: list[Predictions], theirs: list[Predictions], metric: Metr
         values = np.array([goodness(metric, auc.value) for auc in aucs])
         influences = np.stack([_slope(metric, auc.value) * auc.influence for auc in aucs], axis=1)
         return auc_difference(*np.split(values, 2), *np.split(influences, 2, axis=1))
+
+    if not all(np.isfinite(p.logits).all() for p in (*mine, *theirs)):
+        return None
 
     def value(method: int, seed: int, index: NDArray[np.int64]) -> float | None:
         p = (mine, theirs)[method][seed]
@@ -222,16 +240,22 @@ def _predictions(run: Run, split: str) -> Predictions:
         logits, y, group = stored["logits"], stored["y"], stored.get("group")
         share, majority = stored.get("group_share"), stored.get("majority", ())
         sound = logits.ndim == 2 and logits.shape[1] > 1 and y.shape == logits.shape[:1] and len(y) > 0
-        if group is not None:
-            sound = sound and group.shape == y.shape and 0 <= group.min() <= group.max() < len(groups)
-        if share is not None:
-            sound = sound and share.shape == (len(groups),)
+        sound = sound and _is(y, np.integer) and _is(logits, np.floating)
+        if sound and group is not None:
+            sound = group.shape == y.shape and _is(group, np.integer) and 0 <= group.min() <= group.max() < len(groups)
+            sound = sound and len(groups) % logits.shape[1] == 0
+        if sound and share is not None:
+            sound = share.shape == (len(groups),) and _is(share, np.floating)
         cells = frozenset((int(label), int(value)) for label, value in majority)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _nothing_stored(run, split) from error
-    if not sound or not np.issubdtype(y.dtype, np.integer) or not np.issubdtype(logits.dtype, np.floating):
+    if not sound:
         raise _nothing_stored(run, split)
     return Predictions(logits, y, group, list(groups), None if share is None else share.tolist(), cells)
+
+
+def _is(array: NDArray[Any], kind: type[np.generic]) -> bool:
+    return np.issubdtype(array.dtype, kind)
 
 
 def _nothing_stored(run: Run, split: str) -> RunError:

@@ -152,6 +152,8 @@ OTHERS: dict[str, tuple[Mapping[str, Any], str]] = {
     "groups": ({"ood_test/group": np.zeros(240, int)}, "the groups of ood_test differ"),
     "damaged": ({"ood_test/logits": np.zeros(240)}, "missing or damaged"),
     "group that is none": ({"ood_test/group": np.full(240, 7)}, "missing or damaged"),
+    "shares that are words": ({"ood_test/group_share": np.array(list("abcd"))}, "missing or damaged"),
+    "pairs that are none": ({"ood_test/majority": np.arange(3)}, "missing or damaged"),
     "words": ({"ood_test/y": np.array(["a"] * 240)}, "missing or damaged"),
 }  # fmt: skip
 
@@ -161,6 +163,21 @@ def test_other_samples_are_refused(changed: Mapping[str, Any], message: str, tmp
     mine, theirs = made_row(tmp_path, "jtt"), made_row(tmp_path, "lfff", **changed)
     with pytest.raises(RunError, match=message):
         judge([(mine, theirs)], "ood_test", "average")
+
+
+def test_a_refused_pair_leaves_the_others(tmp_path: Path) -> None:
+    good, bad = made_row(tmp_path, "jtt"), made_row(tmp_path, "vrexx", **{"ood_test/logits": np.zeros(240)})
+    reference, told = made_row(tmp_path, "lfff"), []
+    (verdict,) = judge([(good, reference), (bad, reference)], "ood_test", "average", told.append)
+    assert verdict.row is good
+    assert verdict.level == pytest.approx(0.95), "a family of one"
+    assert len(told) == 1
+
+
+def test_logits_that_are_not_finite_have_no_auroc_to_compare(tmp_path: Path) -> None:
+    broken = np.full((240, 2), np.nan, np.float32)
+    mine, theirs = made_row(tmp_path, "jtt"), made_row(tmp_path, "lfff", **{"ood_test/logits": broken})
+    assert judge([(mine, theirs)], "ood_test", "auroc") == []
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:

@@ -58,13 +58,12 @@ class Judge:
 
     def __call__(self, pairs: Sequence[tuple[Row, Row]]) -> list[Verdict]:
         """Compare pairs of rows as one family. There is no verdict where they cannot be compared."""
-        try:
-            verdicts = judge_pairs(pairs, self.split, self.metric)
-        except RunError as error:
-            self.reasons.append(f"Not compared sample by sample: {error}")
-            return []
+        verdicts = judge_pairs(pairs, self.split, self.metric, self._refused)
         self.seeds |= {len(verdict.seeds) for verdict in verdicts}
         return verdicts
+
+    def _refused(self, error: RunError) -> None:
+        self.reasons.append(f"Not compared sample by sample: {error}")
 
     def remarks(self) -> list[str]:
         about = [OVER_BOTH] if max(self.seeds, default=0) > 1 else []
@@ -107,7 +106,7 @@ def _leader(bars: list[Bar], split: str, name: str) -> list[str]:
 def _first_two(comparison: Comparison, bars: list[Bar], judge: Judge) -> list[str]:
     """Say whether the row that leads can be told apart from the next. The baseline is compared with all."""
     first_two = [comparison.rows[bar.color] for bar in bars[:2]]
-    if len(first_two) < 2 or _baseline(comparison) in first_two:
+    if len(first_two) < 2 or any(row is _baseline(comparison) for row in first_two):
         return []
     return [f"{verdict.sentence}." for verdict in judge([(first_two[0], first_two[1])])]
 
