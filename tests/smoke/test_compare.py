@@ -86,6 +86,11 @@ def test_a_comparison_of_the_same_runs_is_the_same_every_time(folder: Path) -> N
 REFUSED = {
     "unknown row": (["--against", "sitar"], "Unknown row 'sitar'. Known: made/erm, made/jtt. Give its runs too."),
     "two forms": (["--csv", "--json"], "Give one of --csv, --latex and --json"),
+    "nothing stored": (
+        ["--against", "erm", "--metric", "auroc"],
+        "Nothing can be compared with made/erm: no other row",
+    ),
+    "no figure": (["--csv", "--metric", "auroc"], "No run has one of auroc on a test split"),
     "no file": (["--predictions", "mine=nothing.csv"], "There is no file 'nothing.csv'"),
     "no name": (["--predictions", "nothing.csv"], "is not written NAME=FILE"),
 }

@@ -8,7 +8,7 @@ import typer
 
 from sitar.cli.imports import Import
 from sitar.cli.output import Json, print_csv, print_json, print_table
-from sitar.errors import ConfigError
+from sitar.errors import ConfigError, RunError
 from sitar.registry import metrics, unknown
 from sitar.reporting.comparison import Row, group_runs, read_runs
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE, Table
@@ -62,7 +62,9 @@ def command(
     if as_json:
         print_json(_json(rows, names, verdicts))
     elif as_csv:
-        print_csv(records(rows, names, verdicts))
+        if not (found := records(rows, names, verdicts)):
+            raise RunError(f"No run has one of {', '.join(names)} on a test split, so there is nothing to print.")
+        print_csv(found)
     else:
         tables = _tables(rows, metric, bold=as_latex)
         if reference is not None:
@@ -81,7 +83,13 @@ def _against(rows: Sequence[Row], name: str | None, names: Sequence[str]) -> tup
     reference = find_row(rows, name)
     if len(rows) == 1:
         raise ConfigError(f"There is no other row to compare with {reference.label}: give runs of another method too.")
-    return against(rows, reference, shown_in(rows, names)), reference
+    verdicts = against(rows, reference, shown_in(rows, names))
+    if not verdicts:
+        raise RunError(
+            f"Nothing can be compared with {reference.label}: no other row has one of {', '.join(names)} on a test "
+            "split, or the runs have not stored what it is computed from."
+        )
+    return verdicts, reference
 
 
 def _tables(rows: Sequence[Row], metric: Sequence[str] | None, *, bold: bool) -> dict[str, Table]:
