@@ -190,7 +190,7 @@ def test_few_equal_methods_are_told_apart_and_most_different_ones() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combine", [average, worst])
-@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("of_seed", [0.0, 0.03])
 def test_equal_methods_are_told_apart_in_at_most_about_five_of_a_hundred(combine, seeds: int, of_seed: float) -> None:
     assert told_apart(400, combine, seeds=seeds, of_seed=of_seed) <= 0.07
