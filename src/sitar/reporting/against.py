@@ -53,7 +53,9 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return self.difference.interval(self.level)
+        """Return the interval, which ends where a difference of fractions does."""
+        low, high = self.difference.interval(self.level)
+        return max(-1.0, low), min(1.0, high)
 
     @property
     def told_apart(self) -> bool:

@@ -14,8 +14,9 @@ from helpers.made_runs import make_run
 from sitar.errors import ConfigError, RunError
 from sitar.evaluation.metrics import METRICS, Predictions, core_auc, shortcut_auc, split_metrics
 from sitar.reporting import paired
-from sitar.reporting.against import against, difference, find_row, goodness, judge, points
+from sitar.reporting.against import Verdict, against, difference, find_row, goodness, judge, points
 from sitar.reporting.comparison import Row, group_runs, read_runs
+from sitar.reporting.paired import Difference
 
 NAMES = [f"label={y},place={a}" for y in (0, 1) for a in (0, 1)]
 SHARE = (0.45, 0.05, 0.05, 0.45)
@@ -112,6 +113,13 @@ def test_more_rows_make_wider_intervals_and_their_order_does_not_matter(tmp_path
     assert alone.level == pytest.approx(0.95)
     assert np.diff(together[0].interval) > np.diff(alone.interval)
     assert together[0].p >= alone.p
+
+
+def test_an_interval_ends_where_a_difference_does(tmp_path: Path) -> None:
+    """With two seeds t is 12.7, and seeds that differ much have an interval beyond what is possible."""
+    mine, theirs = made_row(tmp_path, "jtt"), made_row(tmp_path, "lfff")
+    wide = Difference(np.array([0.1, 0.5]), np.array([0.1, 0.5]), np.eye(2))
+    assert Verdict(mine, theirs, "ood_test", "average", [0, 1], wide, 0.95, 1.0).interval == (-1.0, 1.0)
 
 
 def test_seeds_that_both_have_are_compared(tmp_path: Path) -> None:
