@@ -1,6 +1,6 @@
-"""Name the settings of a method that are its noise, and its control: the same model without noise.
+"""Name what runs are compared with: the control of a method, which is the same model without noise, and plain training.
 
-Reports compare runs with their control. They need no torch, so this stands apart from the methods. A test compares this
+Reports compare runs with both. They need no torch, so this stands apart from the methods. A test compares this
 table with the methods.
 """
 
@@ -17,6 +17,7 @@ class Control:
     settings: tuple[str, ...]  # in which the control may differ: those of the noise
 
 
+BASELINE = "erm"  # plain training: the method that reports compare all others with
 CONTROLS = {
     "sitar": Control("alpha", ("alpha", "lambda", "noise", "noise_distribution", "objective")),
 }

@@ -3,7 +3,7 @@
 config.yaml       every setting
 metrics.jsonl     one line for each epoch: phase, epoch, the terms of the loss, accuracies
 result.json       the contract with other programs (RESULT_VERSION)
-predictions.npz   logits, labels and groups of every evaluation split
+predictions.npz   logits, labels and groups of every evaluation split, and what its metrics know of the training groups
 environment.json  commit, versions, device, seed, checksum of the data
 checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
 export/           model.onnx and model.pt2, where `sitar export` has written them
@@ -560,6 +560,12 @@ class Run:
     def is_right(self, split: str) -> NDArray[np.bool_]:
         """Return whether each sample of a split is classified correctly."""
         return self.logits(split).argmax(1) == self.labels(split)
+
+    def predictions(self, split: str) -> Arrays:
+        """Return what is stored of a split, by name, such as "logits". It is empty if there is nothing."""
+        of_split = f"{split}/"
+        return {name.removeprefix(of_split): array for name, array in self._predictions.items()
+                if name.startswith(of_split)}  # fmt: skip
 
     @property
     def data_checksum(self) -> str | None:

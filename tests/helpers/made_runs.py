@@ -43,11 +43,12 @@ def make_run(
     predictions, splits = {}, {}
     for split in SPLITS:
         y = np.arange(samples) % len(classes)
-        attribute = random.integers(0, 2, samples)
+        attribute = np.random.default_rng(len(split)).integers(0, 2, samples)  # the same samples for every run
         right = random.random(samples) < accuracy
         said = np.where(right, y, (y + 1) % len(classes))
         if split != "train":  # of which a run keeps no predictions
             predictions |= {f"{split}/logits": np.eye(len(classes), dtype=np.float32)[said], f"{split}/y": y}
+            predictions[f"{split}/group"] = 2 * y + attribute
         groups = {}
         for c in range(len(classes)):
             for a in (0, 1):

@@ -114,6 +114,21 @@ def test_compare(folder: Path) -> None:
     assert "auroc" in sitar("compare", "runs/a", "--metric", "auroc", cwd=folder).stdout
 
 
+def test_real_runs_have_stored_what_every_metric_is_computed_from(folder: Path) -> None:
+    """The shortcut AUC and the adjusted average need the groups of the training split. The data is not asked."""
+    names = ("average", "worst_group", "adjusted_average", "core_auc", "shortcut_auc")
+    arguments = [f"--metric={name}" for name in names]
+    row, _ = json.loads(
+        sitar("compare", "runs/a", "runs/b", "--against", "erm", "--json", *arguments, cwd=folder).stdout
+    )
+    ours, theirs = (json.loads((folder / f"runs/{run}/result.json").read_text())["splits"] for run in "ab")
+    for split in ("id_test", "ood_test"):
+        for name in names:
+            one, other = ours[split][name], theirs[split][name]
+            expected = abs(other - 0.5) - abs(one - 0.5) if name == "shortcut_auc" else one - other
+            assert row["splits"][split][name]["against"]["better_by"] == pytest.approx(expected, abs=1e-12)
+
+
 def test_theory(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "runs", tmp_path / "runs")
     done = sitar("theory", "runs/a", cwd=tmp_path)

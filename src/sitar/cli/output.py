@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -26,12 +28,18 @@ def print_table(table: Table) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     shown = RichTable(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
     for i, (column, values) in enumerate(zip(table.columns, zip(*table.rows, strict=True), strict=True)):
-        numeric = all(value.lstrip("-")[:1].isdigit() or value == "–" for value in values)
         label = i == 0 and max(map(len, values)) <= LABEL_WIDTH
-        shown.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=label)
+        shown.add_column(column, justify="right" if table.is_numeric(i) else "left", overflow="fold", no_wrap=label)
     for row in table.rows:
         shown.add_row(*row)
     console.print(shown)
+
+
+def print_csv(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each record, below the names of its values. What is missing is empty."""
+    writer = csv.DictWriter(sys.stdout, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
 
 
 def print_json(value: Any) -> None:

@@ -28,4 +28,7 @@ def evaluate_method(
             predictions |= {f"{name}/logits": predicted.logits, f"{name}/y": predicted.y}
             if predicted.group is not None:
                 predictions[f"{name}/group"] = predicted.group
+            if predicted.group_share is not None:
+                predictions[f"{name}/group_share"] = np.array(predicted.group_share)
+                predictions[f"{name}/majority"] = np.array(sorted(predicted.majority), np.int64).reshape(-1, 2)
     return metrics, predictions

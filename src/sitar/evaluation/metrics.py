@@ -81,6 +81,7 @@ class Metric:
     ideal: float | None = None  # the best value where it is neither the highest nor the lowest
     chance: Callable[[int], float] | None = None  # what knowing nothing gives, for a number of classes; None: no number
     needs_groups: bool = False
+    needs_probabilities: bool = False  # predicted classes alone do not have it
     selects: bool = False  # whether `train.selection: val_<name>` may choose an epoch by it
     absent_group: str | None = None  # why an epoch cannot be chosen by it where a group has no sample; None: it can
 
@@ -394,6 +395,7 @@ METRICS: dict[str, Metric] = {
             lambda p: _value(core_auc(p)),
             chance=_any_order,
             needs_groups=True,
+            needs_probabilities=True,
             selects=True,
             absent_group="label and attribute cannot be told apart there",
         ),
@@ -406,6 +408,7 @@ METRICS: dict[str, Metric] = {
             ideal=0.5,
             chance=_any_order,
             needs_groups=True,
+            needs_probabilities=True,
         ),
         Metric(
             "calibration_error",
@@ -413,9 +416,17 @@ METRICS: dict[str, Metric] = {
             "calibration",
             lambda p: calibration_error(p.probability, p.correct),
             higher_is_better=False,
+            needs_probabilities=True,
         ),
-        Metric("auroc", "AUROC", "auroc", lambda p: auroc(p.probability, p.y), chance=_any_order),
-        Metric("auprc", "AUPRC", "auprc", lambda p: auprc(p.probability, p.y)),
+        Metric(
+            "auroc",
+            "AUROC",
+            "auroc",
+            lambda p: auroc(p.probability, p.y),
+            chance=_any_order,
+            needs_probabilities=True,
+        ),
+        Metric("auprc", "AUPRC", "auprc", lambda p: auprc(p.probability, p.y), needs_probabilities=True),
         Metric("f1", "F1", "f1", lambda p: f1(p.probability, p.y)),
     )
 }

@@ -54,13 +54,6 @@ def mean_bar(label: str, color: int, known: Sequence[tuple[float, Sequence[float
     return Bar(label, color, values[0], low, high)
 
 
-def overlap(one: Bar, other: Bar) -> bool:
-    """Return whether two ranges have a value in common. Unknown ranges have none."""
-    if one.low is None or one.high is None or other.low is None or other.high is None:
-        return False
-    return one.low <= other.high and other.low <= one.high
-
-
 def interval_of(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None:
     """Return the bootstrap interval; Wilson's where all resamples are the same, as they are at 0 and 100 %."""
     interval, n = (metrics.get("intervals") or {}).get(metric), sample_count(metrics, metric)

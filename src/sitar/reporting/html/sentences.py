@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from sitar.controls import CONTROLS, Control
+from sitar.controls import BASELINE, CONTROLS, Control
+from sitar.errors import RunError
+from sitar.reporting.against import ONE_SEED, OVER_BOTH, Verdict
+from sitar.reporting.against import judge as judge_pairs
 from sitar.reporting.comparison import Comparison, Row, named_group
-from sitar.reporting.html.bars import Bar, metric_bars, overlap
+from sitar.reporting.html.bars import Bar, metric_bars
 from sitar.reporting.tables.table import chance, percent
 from sitar.run_folder import flat
 
@@ -24,10 +28,13 @@ def summary(comparison: Comparison) -> list[str]:
     known = sorted((bar for bar in bars if bar.value is not None), key=lambda bar: -(bar.value or 0))
     bounds = {place for place, row in enumerate(comparison.rows) if row.needs_groups}
     answered = {place for place, row in enumerate(comparison.rows) if row.answers and place not in bounds}
+    rivals = [bar for bar in known if bar.color not in bounds | answered]
+    judge = Judge(split, metric)
     sentences = [_size(comparison)]
-    sentences += _leader([bar for bar in known if bar.color not in bounds | answered], split, name)
+    sentences += _leader(rivals, split, name) + _first_two(comparison, rivals, judge)
     sentences += _apart([bar for bar in known if bar.color in bounds], GIVEN_GROUPS, split, name)
     sentences += _apart([bar for bar in known if bar.color in answered], GIVEN_ANSWERS, split, name)
+    sentences += _against_baseline(comparison, judge, f"in {name} on {split}")
     sentences += _empty_groups(comparison, split) + _expected(comparison)
     if missing := [bar.label for bar in bars if bar.value is None]:
         sentences.append(f"No {name} accuracy on {split}: {', '.join(missing)}.")
@@ -35,8 +42,32 @@ def summary(comparison: Comparison) -> list[str]:
         sentences
         + _chance(comparison, bars, split, metric)
         + _falls(comparison)
-        + _controls(comparison, bars, split, name)
+        + _controls(comparison, bars, judge, f"in {name} on {split}")
+        + judge.remarks()
     )
+
+
+@dataclass
+class Judge:
+    """A judge compares rows in one metric on one split, and remembers what a reader must know of its intervals."""
+
+    split: str
+    metric: str
+    reasons: list[str] = field(default_factory=list)
+    seeds: set[int] = field(default_factory=set)  # how many seeds the differences have
+
+    def __call__(self, pairs: Sequence[tuple[Row, Row]]) -> list[Verdict]:
+        """Compare pairs of rows as one family. There is no verdict where they cannot be compared."""
+        verdicts = judge_pairs(pairs, self.split, self.metric, self._refused)
+        self.seeds |= {len(verdict.seeds) for verdict in verdicts}
+        return verdicts
+
+    def _refused(self, error: RunError) -> None:
+        self.reasons.append(f"Not compared sample by sample: {error}")
+
+    def remarks(self) -> list[str]:
+        about = [OVER_BOTH] if max(self.seeds, default=0) > 1 else []
+        return [*dict.fromkeys(self.reasons), *about, *([ONE_SEED] if 1 in self.seeds else [])]
 
 
 def listed(words: Iterable[str]) -> str:
@@ -69,10 +100,32 @@ def _leader(bars: list[Bar], split: str, name: str) -> list[str]:
     leads = f"On {split} {first.label} has the highest {name} accuracy, {percent(first.value)} %{_range(first)}"
     then = ", ".join(f"{bar.label} {percent(bar.value)} %" for bar in others[: MOST_NAMED - 1])
     more = f" and {len(bars) - MOST_NAMED} more" if len(bars) > MOST_NAMED else ""
-    sentences = [f"{leads}; then {then}{more}."]
-    if overlap(first, others[0]):
-        sentences.append(f"The ranges of {first.label} and {others[0].label} overlap: their order may be chance.")
-    return sentences
+    return [f"{leads}; then {then}{more}."]
+
+
+def _first_two(comparison: Comparison, bars: list[Bar], judge: Judge) -> list[str]:
+    """Say whether the row that leads can be told apart from the next. The baseline is compared with all."""
+    first_two = [comparison.rows[bar.color] for bar in bars[:2]]
+    if len(first_two) < 2 or any(row is _baseline(comparison) for row in first_two):
+        return []
+    return [f"{verdict.sentence}." for verdict in judge([(first_two[0], first_two[1])])]
+
+
+def _against_baseline(comparison: Comparison, judge: Judge, where: str) -> list[str]:
+    """Compare all other rows with plain training, where the comparison has one row of it."""
+    baseline = _baseline(comparison)
+    if baseline is None:
+        return []
+    verdicts = judge([(row, baseline) for row in comparison.rows if row is not baseline])
+    said = [f"{one.row.label} {'is ' if one.told_apart else ''}{one.words}" for one in verdicts[:MOST_NAMED]]
+    if len(verdicts) > MOST_NAMED:
+        said.append(f"{len(verdicts) - MOST_NAMED} more are in `sitar compare --against {BASELINE}`")
+    return [f"Against {baseline.label}, {where}: {'; '.join(said)}."] if said else []
+
+
+def _baseline(comparison: Comparison) -> Row | None:
+    found = [row for row in comparison.rows if row.results[0].get("method") == BASELINE and not row.answers]
+    return found[0] if len(found) == 1 else None
 
 
 def _apart(bars: list[Bar], given: str, split: str, name: str) -> list[str]:
@@ -149,7 +202,7 @@ def _falls(comparison: Comparison) -> list[str]:
     return [f"On average {'; '.join(extremes)}."] if extremes else []
 
 
-def _controls(comparison: Comparison, bars: list[Bar], split: str, name: str) -> list[str]:
+def _controls(comparison: Comparison, bars: list[Bar], judge: Judge, where: str) -> list[str]:
     """Compare every row with noise with its control. Nothing is credited to the noise before."""
     settings = [_settings(row) for row in comparison.rows]
     sentences = []
@@ -166,25 +219,30 @@ def _controls(comparison: Comparison, bars: list[Bar], split: str, name: str) ->
                 f"{labels}, and what the VAE contributes."
             )
             continue
-        gains = []
-        for place in noisy:
-            others = {other: _others(settings[place], settings[other], control) for other in quiet}
-            nearest = min(quiet, key=lambda other: len(others[other]))
-            gains += _gain(bars[place], bars[nearest], others[nearest])
+        others = {(mine, c): _others(settings[mine], settings[c], control) for mine in noisy for c in quiet}
+        nearest = {mine: min(quiet, key=lambda other: len(others[mine, other])) for mine in noisy}
+        verdicts = judge([(comparison.rows[mine], comparison.rows[other]) for mine, other in nearest.items()])
+        words = {verdict.row.label: verdict.sentence for verdict in verdicts}
+        gains = [
+            (words.get(bars[mine].label) or gain) + _also(others[mine, other])
+            for mine, other in nearest.items()
+            if (gain := _gain(bars[mine], bars[other])) is not None
+        ]
         if gains:
-            where = f"in {name} on {split}"
-            sentences.append(f"Against the VAE without noise, the control, {where}: {', '.join(gains)}.")
+            sentences.append(f"Against the VAE without noise, the control, {where}: {'; '.join(gains)}.")
     return sentences
 
 
-def _gain(mine: Bar, control: Bar, others: list[str]) -> list[str]:
-    """Say by how many points a row is ahead of its control, and what else may be the cause."""
+def _gain(mine: Bar, control: Bar) -> str | None:
+    """Say by how many points a row is ahead of its control, where samples do not tell whether that is chance."""
     if mine.value is None or control.value is None:
-        return []
-    gain = f"{mine.label} {100 * (mine.value - control.value):+.1f} points over {control.label}"
-    also = [f"which also differs in {listed(others)}"] if others else []
-    also += ["ranges overlap"] if overlap(mine, control) else []
-    return [gain + (f" ({'; '.join(also)})" if also else "")]
+        return None
+    return f"{mine.label} {100 * (mine.value - control.value):+.1f} points over {control.label}"
+
+
+def _also(others: list[str]) -> str:
+    """Say what else may be the cause of a difference."""
+    return f" (which also differs in {listed(others)})" if others else ""
 
 
 def _others(one: dict[str, Any], other: dict[str, Any], control: Control) -> list[str]:

@@ -23,6 +23,12 @@ class Table:
     columns: list[str]
     rows: list[list[str]]
     note: str = ""
+    bold: frozenset[tuple[int, int]] = frozenset()  # row and column, where a form of output can show it
+
+    def is_numeric(self, column: int) -> bool:
+        """Return whether a column holds numbers and dashes only, and so is aligned to the right."""
+        values = [row[column] for row in self.rows]
+        return all(value.lstrip("-")[:1].isdigit() or value == "–" for value in values)
 
 
 def percent(value: float | None) -> str:

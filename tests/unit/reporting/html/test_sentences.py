@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from helpers.made_runs import make_run
+from sitar.reporting.against import ONE_SEED, judge
 from sitar.reporting.comparison import compare_runs
 from sitar.reporting.html.bars import metric_bars
 from sitar.reporting.html.sentences import summary
@@ -18,14 +19,21 @@ def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: l
     (comparison,), left_out = compare_runs(runs)
     words = summary(comparison)
     bars = {bar.label: bar for bar in metric_bars(comparison, "ood_test", "worst_group")}
-    gain = 100 * (bars["sitar"].value - bars["control"].value)  # type: ignore[operator]
+    rows = {row.label: row for row in comparison.rows}
+    (over_control,) = judge([(rows["sitar"], rows["control"])], "ood_test", "worst_group")
+    over_erm = judge([(rows[name], rows["erm"]) for name in ("control", "sitar")], "ood_test", "worst_group")
     assert not left_out
     assert words[0] == "3 runs on made, 2 classes."
     assert words[1].startswith(
         f"On ood_test sitar has the highest worst group accuracy, {100 * bars['sitar'].value:.1f} %"
     )  # type: ignore[operator]
     against = "Against the VAE without noise, the control, in worst group on ood_test:"
-    assert f"{against} sitar {gain:+.1f} points over control." in words
+    assert over_control.sentence.startswith("sitar is better than control by ")
+    assert f"{against} {over_control.sentence}." in words
+    assert f"{over_control.sentence}." in words, "the first two"
+    control, sitar = (verdict.words for verdict in over_erm)
+    assert f"Against erm, in worst group on ood_test: control {control}; sitar is {sitar}." in words
+    assert words[-1] == ONE_SEED
     assert any("in distribution to" in sentence for sentence in words)
 
 
@@ -69,17 +77,38 @@ def test_without_a_control_nothing_is_credited_to_the_noise(runs: list[Path]) ->
     assert any(sentence.startswith("No control (alpha 0) is among these runs") for sentence in summary(comparison))
 
 
-def test_ranges_that_overlap_are_said_to(tmp_path: Path) -> None:
-    same = [make_run(tmp_path / name, name, accuracy=0.8, explained=False).path for name in ("erm", "jtt")]
+def test_rows_that_cannot_be_told_apart_are_said_not_to_be(tmp_path: Path) -> None:
+    same = [make_run(tmp_path / name, name, accuracy=0.8, explained=False).path for name in ("jtt", "lff")]
     (comparison,), _ = compare_runs(same)
-    assert any("their order may be chance" in sentence for sentence in summary(comparison))
+    assert any(" and " in sentence and "cannot be told apart (" in sentence for sentence in summary(comparison))
+
+
+def test_two_seeds_say_nothing_about_one_seed(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"{m}{s}", m, seed=s, explained=False).path for m in ("erm", "jtt") for s in (0, 1)]
+    (comparison,), _ = compare_runs(runs)
+    assert any(sentence.startswith("Against erm") for sentence in summary(comparison))
+    assert ONE_SEED not in summary(comparison)
+
+
+def test_runs_without_predictions_are_not_compared_and_the_reason_is_given(runs: list[Path], tmp_path: Path) -> None:
+    copies = [tmp_path / run.name for run in runs[1:]]
+    for run, copy in zip(runs[1:], copies, strict=True):
+        shutil.copytree(run, copy)
+    (copies[0] / "predictions.npz").write_bytes(b"damaged")
+    (comparison,), _ = compare_runs(copies)
+    words = summary(comparison)
+    assert sum(sentence.startswith("Not compared sample by sample: ") for sentence in words) == 1
+    bars = {bar.label: bar.value for bar in metric_bars(comparison, "ood_test", "worst_group")}
+    gain = 100 * (bars["sitar"] - bars["control"])  # type: ignore[operator]
+    assert any(f"sitar {gain:+.1f} points over control" in sentence for sentence in words)
 
 
 def test_a_method_with_group_labels_is_an_upper_bound_and_does_not_lead(runs: list[Path], tmp_path: Path) -> None:
     (comparison,), _ = compare_runs([*runs, make_run(tmp_path / "dfr", "dfr", accuracy=0.99, explained=False).path])
     words = summary(comparison)
     assert words[1].startswith("On ood_test sitar has the highest")
-    assert words[2].startswith("Given group labels of the training samples, an upper bound and not a rival")
+    assert words[2].startswith("sitar is better than control by ")
+    assert words[3].startswith("Given group labels of the training samples, an upper bound and not a rival")
 
 
 def test_a_control_with_other_settings_is_said_to_be_one(runs: list[Path], tmp_path: Path) -> None:
@@ -89,7 +118,7 @@ def test_a_control_with_other_settings_is_said_to_be_one(runs: list[Path], tmp_p
     config["method"] |= {"beta": 4.0, "lambda": 10.0}
     (control / "config.yaml").write_text(yaml.safe_dump(config))
     (comparison,), _ = compare_runs([control, runs[2]])
-    assert any("points over control (which also differs in method.beta" in sentence for sentence in summary(comparison))
+    assert any(") (which also differs in method.beta" in sentence for sentence in summary(comparison))
 
 
 def test_a_row_without_the_split_is_named(runs: list[Path], tmp_path: Path) -> None:

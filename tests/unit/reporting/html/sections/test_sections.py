@@ -17,7 +17,6 @@ from sitar.reporting.html.sections.confusion import run_confusion
 from sitar.reporting.html.sections.gradcam import run_maps
 from sitar.reporting.html.sections.settings import different_settings
 from sitar.reporting.html.sections.training import accuracy_curves
-from sitar.reporting.html.sentences import summary
 
 KINDS = ("average", "worst group")
 
@@ -38,7 +37,6 @@ def test_the_worst_group_has_its_own_size_and_an_interval_with_a_width(tmp_path:
     assert (worst.bars[0].low, worst.bars[0].high) == wilson(0.0, 20)
     assert (worst.bars[1].low, worst.bars[1].high) == (0.0, 0.05), "the bootstrap's has a width"
     assert average.bars[0].low == wilson(1.0, 240)[0]
-    assert any("ranges of sitar and erm overlap" in sentence for sentence in summary(comparison))
 
 
 def test_bars_show_what_predictions_know_and_the_line_of_chance(tmp_path: Path) -> None:

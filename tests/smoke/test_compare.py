@@ -1,0 +1,158 @@
+"""`sitar compare --against`: its forms of output say the same, and what cannot be compared is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers import made_data
+from helpers.cli import sitar, sitar_error
+from helpers.made_runs import make_run
+from helpers.runs import TINY_MODEL, run, settings
+from sitar.run_folder import RunFolder
+
+CLASSES = ("red", "green")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("compared")
+    for method, accuracy in (("erm", 0.6), ("jtt", 0.61), ("dfr", 0.9)):
+        for seed in (0, 1, 2):
+            make_run(place / f"{method}{seed}", method, seed=seed, accuracy=accuracy, samples=400, explained=False)
+    return place
+
+
+def runs(folder: Path, *methods: str) -> list[str]:
+    return sorted(str(path) for method in methods for path in folder.glob(f"{method}?"))
+
+
+def test_the_forms_of_output_agree(folder: Path) -> None:
+    arguments = ["compare", *runs(folder, "erm", "jtt", "dfr"), "--against", "ERM"]
+    records = {
+        (record["runs"], record["split"], record["metric"]): record
+        for record in csv.DictReader(io.StringIO(sitar(*arguments, "--csv").stdout))
+    }
+    text, tex = sitar(*arguments).stdout, sitar(*arguments, "--latex").stdout
+    compared = 0
+    for row in json.loads(sitar(*arguments, "--json").stdout):
+        for split, metrics in row["splits"].items():
+            for name, found in metrics.items():
+                if found["mean"] is None:
+                    continue
+                record = records[row["runs"], split, name]
+                assert float(record["mean"]) == found["mean"]
+                verdict = found.get("against")
+                assert bool(record["words"]) == (verdict is not None) == (row["runs"] != "made/erm")
+                if verdict is not None:
+                    compared += 1
+                    assert verdict["words"] == record["words"]
+                    assert verdict["words"] in text
+                    assert verdict["words"].replace("(-", "($-$").replace("to -", "to $-$") in tex
+                    assert float(record["low"]) == verdict["low"] <= verdict["better_by"] <= verdict["high"]
+                    assert verdict["told_apart"] == (verdict["p"] < 0.05) == ("told apart" not in verdict["words"])
+    assert compared == 8
+    assert records["made/dfr", "ood_test", "average"]["words"].startswith("better by ")
+    assert records["made/jtt", "ood_test", "worst_group"]["words"].startswith("cannot be told apart (")
+    assert "made/dfr †" in text
+    assert "† was given group labels" in text
+    assert r"made/dfr $^\dagger$" in tex
+    assert r"$^\dagger$ was given group labels" in tex
+    assert "Difference from made/erm" in text
+
+
+def test_one_seed_is_said_to_be_one(folder: Path) -> None:
+    words = "says nothing about other seeds"
+    one = sitar("compare", folder / "erm0", folder / "jtt0", "--against", "erm").stdout
+    assert words in " ".join(one.split())
+    assert "McNemar" in one
+    three = sitar("compare", *runs(folder, "erm", "jtt"), "--against", "erm").stdout
+    assert words not in " ".join(three.split())
+    assert "McNemar" not in three
+
+
+def test_a_comparison_of_the_same_runs_is_the_same_every_time(folder: Path) -> None:
+    arguments = ["--against", "erm", "--csv"]
+    there = sitar("compare", *runs(folder, "erm", "jtt", "dfr"), *arguments).stdout.splitlines()
+    back = sitar("compare", *reversed(runs(folder, "erm", "jtt", "dfr")), *arguments).stdout.splitlines()
+    assert sorted(there) == sorted(back)
+
+
+REFUSED = {
+    "unknown row": (["--against", "sitar"], "Unknown row 'sitar'. Known: made/erm, made/jtt. Give its runs too."),
+    "two forms": (["--csv", "--json"], "Give one of --csv, --latex and --json"),
+    "nothing stored": (
+        ["--against", "erm", "--metric", "auroc"],
+        "Nothing can be compared with made/erm: no other row",
+    ),
+    "no figure": (["--csv", "--metric", "auroc"], "No run has one of auroc on a test split"),
+    "no file": (["--predictions", "mine=nothing.csv"], "There is no file 'nothing.csv'"),
+    "no name": (["--predictions", "nothing.csv"], "is not written NAME=FILE"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(arguments: list[str], message: str, folder: Path) -> None:
+    assert message in sitar_error("compare", folder / "erm0", folder / "jtt0", *arguments)
+
+
+def test_one_row_and_other_data_are_refused(folder: Path, tmp_path: Path) -> None:
+    assert "no other row to compare" in sitar_error("compare", folder / "erm0", "--against", "erm")
+    other = make_run(tmp_path / "other", "lff", samples=300, explained=False).path
+    assert "not tested on the same samples" in sitar_error("compare", folder / "erm0", other, "--against", "erm")
+
+
+def test_predictions_of_other_code_stand_beside_runs(folder: Path, tmp_path: Path) -> None:
+    """The predictions of a run, brought from outside in another order, have its figures and its differences."""
+    for seed in (0, 1):
+        stored = RunFolder(folder / f"jtt{seed}").predictions()
+        y, said = stored["ood_test/y"], stored["ood_test/logits"].argmax(1)
+        lines = [f"{i},{CLASSES[said[i]]},{CLASSES[y[i]]}" for i in np.random.default_rng(seed).permutation(len(y))]
+        (tmp_path / f"{seed}.csv").write_text("\n".join(["index,prediction,label", *lines]))
+    files = [f"--predictions=mine={tmp_path / '0.csv'}", f"--predictions=mine={tmp_path / '1.csv'}"]
+    printed = sitar("compare", *runs(folder, "erm"), *files, "--against", "erm", "--json").stdout
+    mine = next(row for row in json.loads(printed) if row["runs"] == "mine")
+    printed = sitar("compare", *runs(folder, "erm")[:2], *runs(folder, "jtt")[:2], "--against", "erm", "--json").stdout
+    jtt = next(row for row in json.loads(printed) if row["runs"] == "made/jtt")
+    assert mine["seeds"] == [0, 1]
+    for metric in ("average", "worst_group"):
+        ours, theirs = (row["splits"]["ood_test"][metric] for row in (mine, jtt))
+        assert ours["against"] == theirs["against"]
+        assert ours["values"] == pytest.approx(theirs["values"])
+    assert mine["splits"]["ood_test"]["core_auc"]["mean"] is None, "one class does not rank"
+    assert mine["splits"]["id_test"]["average"]["mean"] is None
+    table = sitar("compare", *runs(folder, "erm"), *files).stdout
+    assert "mine" in table
+
+
+@pytest.mark.ci
+def test_what_sitar_predicts_can_be_brought_back_by_name(tmp_path: Path) -> None:
+    """A table of `sitar predict` over all images of the data: names say which of them are of which split."""
+    (tmp_path / "data").mkdir()
+    config = settings(
+        "erm", data=made_data.table(tmp_path / "data").model_dump(), model=TINY_MODEL, train={"epochs": 1}
+    )
+    folder = run(config, tmp_path / "run")
+    out = tmp_path / "out.csv"
+    sitar("predict", folder.path, tmp_path / "data" / "table.csv", "--out", out, "--device", "cpu", "-q")
+    arguments = ["compare", folder.path, f"--predictions=mine={out}", "--against", "erm", "--json", "--metric"]
+    row = json.loads(sitar(*arguments, "average", "--metric", "auroc").stdout)[1]
+    recorded = folder.result()["splits"]
+    assert row["runs"] == "mine"
+    for split, metrics in row["splits"].items():
+        assert metrics["average"]["mean"] == recorded[split]["average"]
+        assert metrics["auroc"]["mean"] == pytest.approx(recorded[split]["auroc"])
+        assert metrics["average"]["against"]["better_by"] == 0
+        assert metrics["average"]["against"]["words"].startswith("cannot be told apart (-")
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join([*lines, lines[-1].replace("scans/", "others/")]))
+    assert "1 are not of it, such as 'others/" in sitar_error(*arguments, "average")
+    out.write_text("\n".join([*lines, *lines[1:]]))
+    assert "more than once" in sitar_error(*arguments, "average")
+    out.write_text("\n".join(lines[:2]))
+    assert "are missing, such as 'scans/" in sitar_error(*arguments, "average")
