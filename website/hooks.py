@@ -1,7 +1,7 @@
 """What MkDocs does with our pages: links that leave `docs`, comments, and the page of all commands.
 
-The pages are written for GitHub, where a link may lead to any file of the repository. Here such a file becomes a part of
-the site, below `repository/`, and the link leads there. Nothing has to be written twice.
+The pages are written for GitHub, where a link may lead to any file of the repository. Here such a file becomes a part
+of the site, below `repository/`, and the link leads there. Nothing has to be written twice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _options(command: click.Command) -> list[str]:
     shown = [parameter for parameter in shown if parameter.name != "help"]
     if not shown:
         return []
-    return ["| | |", "|---|---|", *(f"| {_name(one)} | {_says(one)} |" for one in shown), ""]
+    return ["| option | meaning |", "|---|---|", *(f"| {_name(one)} | {_says(one)} |" for one in shown), ""]
 
 
 def _name(parameter: click.Parameter) -> str:

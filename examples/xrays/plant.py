@@ -39,7 +39,9 @@ def taken_in(hospital: int, pixels: np.ndarray, size: int) -> Image.Image:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a folder of chest X-rays from two hospitals.")
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write to, default: the working folder")
-    parser.add_argument("--rho", type=float, default=0.95, help="share of training images whose hospital fits the label")
+    parser.add_argument(
+        "--rho", type=float, default=0.95, help="share of training images whose hospital fits the label"
+    )
     parser.add_argument("--size", type=int, default=128, help="pixels of a side")
     chosen = parser.parse_args()
 

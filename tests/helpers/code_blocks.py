@@ -36,14 +36,14 @@ from pathlib import Path
 import pytest
 
 import sitar.training.loop
-from helpers import cli, page_data
+from helpers import cli, packages, page_data
 from helpers.scripts import ROOT
 from sitar.data.benchmarks.color_mnist import ColorMNISTConfig
 from sitar.data.benchmarks.sites import SitesConfig
 from sitar.training.plan import Plan, plan_phase
 
 RUN = {"bash", "python"}
-SHOWN = {"text", "csv", "toml", "yaml", "mermaid", "dockerfile"}
+SHOWN = {"text", "csv", "toml", "yaml"}
 SAMPLES = 256  # of an epoch
 SIZES = {"train_size": 500, "eval_size": 300}  # of drawn data
 DEMO = ["--set", "train.epochs=1", *(word for name, size in SIZES.items() for word in ("--set", f"data.{name}={size}"))]
@@ -139,6 +139,7 @@ def run(found: list[Block], folder: Path) -> None:
     (folder / "examples").symlink_to(ROOT / "examples")
     with ExitStack() as stack:
         stack.enter_context(chdir(folder))
+        stack.enter_context(packages.as_in_a_new_process(folder))  # it forgets what a page imports and registers
         stack.enter_context(short_training())
         stack.enter_context(small_data())
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("MPLBACKEND", "agg")
