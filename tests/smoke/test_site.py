@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from helpers.scripts import ROOT, script
+from helpers.site import build
 
 NOTEBOOKS = script("website/notebooks.py")
 
@@ -41,6 +40,14 @@ def test_a_notebook_has_a_cell_for_each_block_that_runs(tmp_path: Path, monkeypa
     assert "<!--" not in text
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"^ *- (?:.*: )?(\S+\.md)$", navigation, flags=re.MULTILINE)
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")}
+    assert pages <= set(named), "add a line to nav in mkdocs.yml"
+    assert len(named) == len(set(named))
+
+
 def test_links_lead_to_the_same_file_on_the_site() -> None:
     pytest.importorskip("mkdocs")
     hooks = script("website/hooks.py")
@@ -60,15 +67,7 @@ def test_links_lead_to_the_same_file_on_the_site() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("mkdocstrings")
-    out = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return out
+    return build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.mark.ci
