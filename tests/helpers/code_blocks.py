@@ -43,7 +43,7 @@ from sitar.data.benchmarks.sites import SitesConfig
 from sitar.training.plan import Plan, plan_phase
 
 RUN = {"bash", "python"}
-SHOWN = {"text", "csv", "toml", "yaml"}
+SHOWN = {"text", "csv", "diff", "json", "toml", "yaml"}
 SAMPLES = 256  # of an epoch
 SIZES = {"train_size": 500, "eval_size": 300}  # of drawn data
 DEMO = ["--set", "train.epochs=1", *(word for name, size in SIZES.items() for word in ("--set", f"data.{name}={size}"))]

@@ -6,6 +6,7 @@ A maker is given the folder, and a stack that undoes what it changes elsewhere. 
 from __future__ import annotations
 
 import csv
+import itertools
 import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -87,6 +88,12 @@ def embeddings(folder: Path, stack: ExitStack) -> None:
     _csv(folder / "table.csv", ["label", *(f"f{i}" for i in range(8))], [[y[i], *x[i].tolist()] for i in range(200)])
 
 
+def runs(folder: Path, stack: ExitStack) -> None:
+    """Two methods with two seeds each, in runs/color_mnist/METHOD/seedN."""
+    for method, seed in itertools.product(("erm", "sitar_best"), (0, 1)):
+        cli.sitar("train", f"color_mnist/{method}", "--seed", seed, "--quiet")
+
+
 def sitar_mixup(folder: Path, stack: ExitStack) -> None:
     """The package in examples/sitar-mixup, as `pip install` leaves it, until the page ends."""
     example = ROOT / "examples/sitar-mixup"
@@ -121,6 +128,7 @@ MAKERS: dict[str, Callable[[Path, ExitStack], None]] = {
     "embeddings": embeddings,
     "photos": photos,
     "placeholders": placeholders,
+    "runs": runs,
     "scans": scans,
     "sitar-mixup": sitar_mixup,
 }
