@@ -34,6 +34,7 @@ def test_the_version_stands_in_one_place() -> None:
     """Other files follow it, and this test says which does not."""
     assert re.fullmatch(r"\d+\.\d+\.\d+", sitar.__version__)
     assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["hatch"]["version"]["path"] == "src/sitar/__init__.py"
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == sitar.__version__
     for path in (ROOT / "Dockerfile", ROOT / "mkdocs.yml", *ROOT.glob(".github/workflows/*")):
         text = re.sub(r"#.*", "", path.read_text(encoding="utf-8"))
