@@ -124,7 +124,9 @@ def page() -> str:
 
 def _section(command: str, title: str, shows: str, image: str, missing: str) -> list[str]:
     there = f"![{title}]({image})" if (DOCS / image).exists() else missing
-    return [f"## {title}", "", shows, "", "```", f"python reproduce/figures.py {command}", "```", "", there, ""]
+    why = "<!-- no-run: it draws the picture below, and tests/smoke/test_figures.py runs it -->"
+    code = ["```bash", f"python reproduce/figures.py {command}", "```"]
+    return [f"## {title}", "", shows, "", why, "", *code, "", there, ""]
 
 
 def _missing(source: str, table: dict[str, Any]) -> str:

@@ -142,7 +142,9 @@ def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[st
         return [
             "The images of this table were not available here, so our cells are empty. This command fills them:",
             "",
-            "```",
+            "<!-- no-run: it needs the images and a GPU -->",
+            "",
+            "```bash",
             f"{command} --set data.root=DIR",
             "```",
         ]

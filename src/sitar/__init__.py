@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sitar.training.run import train
 
 __all__ = ["__version__", "load", "train"]
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {"train": "sitar.training.run", "load": "sitar.evaluation.trained_model"}
 

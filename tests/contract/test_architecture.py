@@ -73,7 +73,7 @@ def test_the_drawn_floors_are_those_that_are_kept() -> None:
     assert len(layers) == 3
     for floors in layers:
         drawn = "\n".join(floor.replace("sitar.", "") for floor in floors)
-        assert f"```\n{drawn}\n```" in page, f"docs/architecture.md does not draw these floors:\n{drawn}"
+        assert f"```text\n{drawn}\n```" in page, f"docs/architecture.md does not draw these floors:\n{drawn}"
 
 
 def knowing(name: str, *folders: str) -> set[str]:

@@ -7,12 +7,10 @@ import inspect
 import json
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 import sitar
 from sitar.registry import METHODS
@@ -230,15 +228,6 @@ def test_the_floors_of_the_house_hold() -> None:
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "0 broken" in finished.stdout
-
-
-def test_the_version_stands_in_one_place() -> None:
-    """The package has it, and the wheel takes it from there. The citation has none, as it would be forgotten."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert "version" not in project["project"]
-    assert ROOT / project["tool"]["hatch"]["version"]["path"] == ROOT / "src" / "sitar" / "__init__.py"
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert "version" not in citation
 
 
 def test_the_package_tells_type_checkers_that_it_has_types() -> None:

@@ -46,7 +46,7 @@ def train(
 ) -> RunFolder:
     """Train what a preset (or a .yaml file of your own) describes, evaluate it, and leave a finished run folder.
 
-    `overrides` are "section.key=value" strings. Without `out` the folder is runs/<preset>/seed<N>, with a short hash
+    `overrides` are "section.key=value" strings. Without `out` the folder is `runs/PRESET/seedN`, with a short hash
     of the overrides. `resume` continues a run that was stopped, exactly; a finished run is left as it is.
     The caller's random state and number of threads are not touched. On a CPU a run takes the number of threads that
     is fastest in a few steps at its start, unless you have set one (`training/threads.py`).
