@@ -22,6 +22,8 @@ class LabelMoments:
     class index has no order. No moment carries a gradient.
     """
 
+    mean: Float[Tensor, " latent"]
+    label_mean: Float[Tensor, " contrast"]
     variance: Float[Tensor, " latent"]  # of the axes
     with_label: Float[Tensor, "contrast latent"]  # covariance of the contrasts with the axes
     label_variance: Float[Tensor, " contrast"]
@@ -65,7 +67,8 @@ def label_moments(
         with_label = global_sum((w * target).T @ mu) / total
     variance = global_sum((w * mu.square()).sum(0)) / total
     label_variance = global_sum((w * target.square()).sum(0)) / total
-    return LabelMoments(variance, with_label, label_variance, total.square() / global_sum(w.square().sum()))
+    samples = total.square() / global_sum(w.square().sum())
+    return LabelMoments(mean_mu, mean_target, variance, with_label, label_variance, samples)
 
 
 def label_correlation(
@@ -80,6 +83,27 @@ def label_correlation(
     constant axis or a batch of one class gives 0. The result carries no gradient.
     """
     return label_moments(mu, y, num_classes, weight).correlation
+
+
+def pooled_moments(first: LabelMoments, second: LabelMoments, share: Float[Tensor, ""]) -> LabelMoments:
+    """Return the moments of two sets of samples together, where the second has this share of the weight.
+
+    The sets may have different means. What lies between the means is part of the pooled variance.
+    """
+    step, label_step = second.mean - first.mean, second.label_mean - first.label_mean
+    both = share * (1 - share)
+
+    def average(a: Tensor, b: Tensor) -> Tensor:
+        return (1 - share) * a + share * b
+
+    return LabelMoments(
+        mean=first.mean + share * step,
+        label_mean=first.label_mean + share * label_step,
+        variance=average(first.variance, second.variance) + both * step.square(),
+        with_label=average(first.with_label, second.with_label) + both * torch.outer(label_step, step),
+        label_variance=average(first.label_variance, second.label_variance) + both * label_step.square(),
+        samples=1 / ((1 - share).square() / first.samples + share.square() / second.samples),
+    )
 
 
 def without_chance(moments: LabelMoments) -> LabelMoments:
