@@ -51,7 +51,14 @@ def label_moments(
     num_classes: int,
     weight: Float[Tensor, " batch"] | None = None,
 ) -> LabelMoments:
-    """Return the moments of a latent and its labels over the global batch."""
+    """Return the moments of a latent and its labels over the global batch.
+
+    With torch.distributed the sums are those of all processes. Weights need not sum to anything.
+
+    >>> moments = label_moments(torch.tensor([[0.0, 3.0], [2.0, 3.0]]), torch.tensor([0, 1]), num_classes=2)
+    >>> moments.mean, moments.spread, moments.correlation
+    (tensor([1., 3.]), tensor([1.0000e+00, 1.0000e-04]), tensor([[1., 0.]]))
+    """
     mu = mu.detach().float()
     target = one_hot(y, num_classes).to(mu.dtype)
     if num_classes == 2:
@@ -81,6 +88,9 @@ def label_correlation(
 
     Two classes give one row, the correlation with y. More classes give one row for each class against the rest. A
     constant axis or a batch of one class gives 0. The result carries no gradient.
+
+    >>> label_correlation(torch.tensor([[0.0, 3.0], [2.0, 3.0]]), torch.tensor([1, 0]), num_classes=2)
+    tensor([[-1.,  0.]])
     """
     return label_moments(mu, y, num_classes, weight).correlation
 
@@ -107,11 +117,20 @@ def pooled_moments(first: LabelMoments, second: LabelMoments, share: Float[Tenso
 
 
 def without_chance(moments: LabelMoments) -> LabelMoments:
-    """Take from each squared correlation what chance gives it in n samples: v^2 becomes max(0, v^2 - 1/n)."""
+    """Take from each squared correlation what chance gives it in n samples: v^2 becomes max(0, v^2 - 1/n).
+
+    >>> moments = label_moments(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 1]), num_classes=2)
+    >>> without_chance(moments).correlation.square()
+    tensor([[0.5000]])
+    """
     chance = 1 / (moments.samples * moments.correlation.square().clamp_min(EPS))
     return replace(moments, with_label=moments.with_label * (1 - chance).clamp_min(0).sqrt())
 
 
 def shortcut_score(correlation: Float[Tensor, "contrast latent"]) -> Float[Tensor, " latent"]:
-    """Return the score v of each axis: its largest absolute correlation over the contrasts (Eq. 2)."""
+    """Return the score v of each axis: its largest absolute correlation over the contrasts (Eq. 2).
+
+    >>> shortcut_score(torch.tensor([[0.1, -0.8], [0.3, 0.2]]))
+    tensor([0.3000, 0.8000])
+    """
     return correlation.abs().amax(0)

@@ -106,7 +106,12 @@ def axis_noise(
     score: Float[Tensor, " latent"],
     distribution: Distribution = "gaussian",
 ) -> Float[Tensor, "batch latent"]:
-    """Draw v * e, one number for each axis: the covariance is diag(v^2) (Eq. 3). A score of ones is isotropic noise."""
+    """Draw v * e, one number for each axis: the covariance is diag(v^2) (Eq. 3). A score of ones is isotropic noise.
+
+    >>> axis_noise(torch.zeros(2, 3), torch.tensor([1.0, 0.0, 0.5])) != 0
+    tensor([[ True, False,  True],
+            [ True, False,  True]])
+    """
     return score.to(z.dtype) * unit_noise(z.detach(), distribution)
 
 

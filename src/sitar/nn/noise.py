@@ -7,9 +7,10 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from sitar.errors import ConfigError, DataError
+from sitar.errors import ConfigError
 from sitar.functional.correlation import LabelMoments, label_moments, shortcut_score, without_chance
 from sitar.functional.noise import NOISES, Distribution
+from sitar.nn.checks import check_classes, check_features, class_indices
 from sitar.nn.running import RunningMoments
 
 
@@ -72,15 +73,27 @@ class TargetedNoise(nn.Module):
         self.score_floor = score_floor
         self.running = None if momentum is None else RunningMoments(num_features, num_classes, momentum)
         self.register_buffer("scores", torch.zeros(num_features))
-        self._labels_seen = False
+        self._seen = False
 
-    def forward(self, features: Tensor, labels: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Return the features with noise, in their shape and dtype. `weight` weighs the samples in the moments."""
+    def forward(
+        self,
+        features: Tensor,
+        labels: Tensor | None = None,
+        *,
+        weight: Tensor | None = None,
+        scored: Tensor | None = None,
+    ) -> Tensor:
+        """Return the features with noise, in their shape and dtype.
+
+        `weight` weighs the samples in the moments. `scored` is scored in the place of the features: the posterior means
+        of a VAE, whose latents get the noise.
+        """
         if not self.training:
             return features
-        labels = self._checked(features, labels, weight)
+        check_features(features, self.num_features)
+        labels = self.class_indices(labels, features, weight)
         with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
-            moments = self._moments(features, labels, weight)
+            moments = self._moments(features if scored is None else scored, labels, weight)
             self.scores.copy_(shortcut_score(moments.correlation))
             noise = self.kind.draw(features, moments, self.distribution)
             if self.relative and not self.kind.follows_scale:
@@ -93,38 +106,13 @@ class TargetedNoise(nn.Module):
             moments = self.running(moments)
         return without_chance(moments) if self.score_floor else moments
 
-    def _checked(self, features: Tensor, labels: Tensor | None, weight: Tensor | None) -> Tensor:
-        """Return the labels as int64. Raise an error that says what is wrong with the inputs."""
-        if features.ndim != 2 or features.shape[1] != self.num_features or not features.is_floating_point():
-            raise DataError(
-                f"Features have the shape {tuple(features.shape)} and the dtype {features.dtype}. Expected are floating "
-                f"numbers of the shape (batch, {self.num_features}): pool feature maps and tokens first, and give "
-                "TargetedNoise the number of features that the head sees."
-            )
-        if labels is None:
-            raise DataError("TargetedNoise needs labels in training mode. To predict, call eval() on the model first.")
-        if labels.shape != features.shape[:1] or labels.is_floating_point() or labels.is_complex():
-            raise DataError(
-                f"Labels have the shape {tuple(labels.shape)} and the dtype {labels.dtype}, for {len(features)} samples. "
-                "Expected is one class index a sample, an integer: give the indices from before one-hot coding, "
-                "smoothing or mixing, or call .long() on a column of 0 and 1."
-            )
-        if weight is not None and weight.shape != labels.shape:
-            raise DataError(f"Weights have the shape {tuple(weight.shape)}, and labels {tuple(labels.shape)}.")
-        labels = labels.to(features.device, torch.int64)
-        self._check_values(labels)
+    def class_indices(self, labels: Tensor | None, features: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the labels as int64, checked. On an accelerator only the values of the first batch are looked at."""
+        labels = class_indices(labels, features, weight)
+        if not torch.compiler.is_compiling() and (labels.device.type == "cpu" or not self._seen):
+            check_classes(labels, self.num_classes)
+            self._seen = True
         return labels
-
-    def _check_values(self, labels: Tensor) -> None:
-        """Refuse labels that are no class. On an accelerator only the first batch is looked at, because that waits."""
-        if torch.compiler.is_compiling() or (self._labels_seen and labels.device.type != "cpu"):
-            return
-        self._labels_seen = True
-        if len(labels) and not (0 <= labels.min() and labels.max() < self.num_classes):
-            raise DataError(
-                f"Labels lie between {labels.min()} and {labels.max()}, and there are {self.num_classes} classes: "
-                f"expected are 0 to {self.num_classes - 1}. Leave out samples without a label."
-            )
 
     def extra_repr(self) -> str:
         return (
