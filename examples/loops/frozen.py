@@ -1,4 +1,4 @@
-"""Train a head on a frozen timm model: plainly, through a beta-VAE (the control), and with noise on its axes (SITAR)."""
+"""Train a head on a frozen timm model: plainly, through a beta-VAE (the control), and with noise on its axes."""
 
 import timm
 import torch
@@ -9,10 +9,11 @@ from torch.nn.functional import cross_entropy
 from sitar.nn import TargetedBottleneck, consistency_loss
 
 
-def frozen_body(x: Tensor) -> nn.Module:
+def frozen_body(x: Tensor, seed: int) -> nn.Module:
     """Return a timm model without its head. Its weights are random, so its batch norms first see the images."""
-    torch.manual_seed(0)
-    body = timm.create_model("resnet10t", num_classes=0, stem_width=16, channels=(32, 64, 128, 128))
+    torch.manual_seed(seed)
+    body = timm.create_model("resnet10t", num_classes=2, stem_width=16, channels=(32, 64, 128, 128))
+    body.reset_classifier(0)
     with torch.no_grad():
         for part in x.split(200):
             body(part)
@@ -56,10 +57,10 @@ class Latent(nn.Module):
         return bottlenecked[0]
 
 
-def compare(seed: int = 0, epochs: int = 30) -> dict[str, float]:
-    """Return the accuracy of the worst group of three models, on new images."""
+def compare(seed: int = 0, body_seed: int = 0, epochs: int = 30) -> dict[str, float]:
+    """Return the accuracy of the worst group of three models, on new images. The seed of the body makes its weights."""
     pictures, y, _ = images(1000, agreement=0.95, seed=seed)
-    body = frozen_body(pictures)
+    body = frozen_body(pictures, body_seed)
     x = torch.cat([body(part) for part in pictures.split(200)])  # once, because the body does not change
     torch.manual_seed(seed)
     models = {

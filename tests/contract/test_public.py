@@ -50,7 +50,9 @@ def test_the_examples_in_docstrings_are_right(file: ModuleType) -> None:
 
 
 def test_the_main_functions_have_examples() -> None:
-    tested = {test.name.rpartition(".")[2] for file in FILES for test in doctest.DocTestFinder().find(file) if test.examples}
+    tested = {
+        test.name.rpartition(".")[2] for file in FILES for test in doctest.DocTestFinder().find(file) if test.examples
+    }
     assert tested >= {"TargetedNoise", "TargetedBottleneck", "consistency_loss", "label_moments", "shortcut_score"}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from sitar.errors import ConfigError
@@ -42,6 +41,7 @@ class TargetedBottleneck(nn.Module):
     The features are brought to mean 0 and variance 1 by their running moments. The reconstruction is compared with
     them, and no gradient of this comparison reaches them.
 
+    >>> import torch
     >>> bottleneck, head = TargetedBottleneck(num_features=32, num_classes=2, num_axes=8), nn.Linear(8, 2)
     >>> latent, noisy, vae_loss = bottleneck(torch.randn(16, 32), torch.arange(16) % 2)
     >>> latent.shape, noisy.shape, vae_loss.shape
@@ -75,9 +75,7 @@ class TargetedBottleneck(nn.Module):
         encoder = FeatureEncoder(num_features)
         self.vae = VAE(encoder, FeatureDecoder(self.num_axes, encoder), self.num_axes, num_inputs=num_features)
 
-    def forward(
-        self, features: Tensor, labels: Tensor | None = None, *, weight: Tensor | None = None
-    ) -> Bottlenecked:
+    def forward(self, features: Tensor, labels: Tensor | None = None, *, weight: Tensor | None = None) -> Bottlenecked:
         """Return the latent, the latent with noise, and the loss of the VAE. Eval mode needs no labels."""
         check_features(features, self.num_features)
         if self.training:

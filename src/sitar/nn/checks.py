@@ -13,8 +13,8 @@ def check_features(features: Tensor, num_features: int) -> None:
     if features.ndim != 2 or features.shape[1] != num_features or not features.is_floating_point():
         raise DataError(
             f"Features have the shape {tuple(features.shape)} and the dtype {features.dtype}. Expected are floating "
-            f"numbers of the shape (batch, {num_features}). Pool feature maps and tokens first, and give the module the "
-            "number of features that the head sees."
+            f"numbers of the shape (batch, {num_features}). Pool feature maps and tokens first, and give the module "
+            "the number of features that the head sees."
         )
 
 
@@ -35,8 +35,8 @@ def class_indices(labels: Tensor | None, features: Tensor, weight: Tensor | None
 
 def check_classes(labels: Tensor, num_classes: int) -> None:
     """Raise an error if a label is no class. On an accelerator this waits for it."""
-    if len(labels) and not (0 <= labels.min() and labels.max() < num_classes):
+    if len(labels) and not (labels.min() >= 0 and labels.max() < num_classes):
         raise DataError(
-            f"Labels lie between {labels.min()} and {labels.max()}, and there are {num_classes} classes: expected are 0 "
-            f"to {num_classes - 1}. Leave out samples without a label."
+            f"Labels lie between {labels.min()} and {labels.max()}, and there are {num_classes} classes: expected are "
+            f"0 to {num_classes - 1}. Leave out samples without a label."
         )

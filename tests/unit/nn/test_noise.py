@@ -86,7 +86,9 @@ def test_relative_noise_is_in_units_of_the_features(kind: str, classes: int) -> 
 def test_relative_noise_has_the_deviation_alpha_v_sd() -> None:
     torch.manual_seed(0)
     labels = torch.arange(20_000) % 2
-    features = torch.tensor([3.0, 0.2, 10.0]) * torch.randn(20_000, 3) + torch.tensor([[0.0, 0.2, 5.0]]) * labels[:, None]
+    features = (
+        torch.tensor([3.0, 0.2, 10.0]) * torch.randn(20_000, 3) + torch.tensor([[0.0, 0.2, 5.0]]) * labels[:, None]
+    )
     noise = TargetedNoise(3, 2, alpha=0.5)
     added = noise(features, labels) - features
     v = [abs(np.corrcoef(column, labels)[0, 1]) for column in features.T.numpy()]
@@ -325,7 +327,7 @@ def _one_of_two(rank: int, folder: str) -> None:
 
 
 def test_two_processes_have_the_moments_of_one(tmp_path: Path) -> None:
-    """Each sees its part of the batch, of different sizes, within DistributedDataParallel. This process is one of them."""
+    """Each sees its part of the batch, of different sizes, within DistributedDataParallel. This process is one."""
     other = multiprocessing.get_context("spawn").Process(target=_one_of_two, args=(1, str(tmp_path)))
     other.start()
     _one_of_two(0, str(tmp_path))

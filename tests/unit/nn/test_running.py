@@ -32,7 +32,9 @@ def test_two_sets_are_pooled(classes: int) -> None:
     first, second = (label_moments(features[part], labels[part], classes) for part in parts[:2])
     both = torch.cat(parts[:2])
     share = torch.tensor(len(parts[1]) / len(both))
-    same(pooled_moments(first, second, share), label_moments(features[both], labels[both], classes), rtol=1e-4, atol=1e-6)
+    same(
+        pooled_moments(first, second, share), label_moments(features[both], labels[both], classes), rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3])

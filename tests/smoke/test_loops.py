@@ -1,0 +1,77 @@
+"""The recipes for loops of one's own run as a user runs them, and their page shows what they are."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.scripts import ROOT
+
+FOLDER = ROOT / "examples" / "loops"
+PAGE = ROOT / "docs" / "loops.md"
+
+
+def output(recipe: str) -> dict[str, float]:
+    """Run a recipe, and return the accuracy of the worst group by the name of the model."""
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(FOLDER / recipe)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return {name: float(value) for name, value in re.findall(r"^worst group, ([\w ]+): ([\d.]+)", run.stdout, re.M)}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("recipe", "models"),
+    [
+        ("finetune_plain.py", {"plain loop"}),
+        ("finetune_noise.py", {"with noise"}),
+        ("accelerate_loop.py", {"without noise", "with noise"}),
+        ("hf_trainer.py", {"without noise", "with noise"}),
+    ],
+)
+def test_a_recipe_runs_and_tells_the_worst_group(recipe: str, models: set[str]) -> None:
+    found = output(recipe)
+    assert found.keys() == models
+    assert all(0 <= accuracy <= 1 for accuracy in found.values())
+
+
+@pytest.mark.ci
+def test_noise_on_the_axes_of_a_bottleneck_helps_where_the_page_says_so() -> None:
+    found = output("frozen.py")
+    assert found["noise"] > max(found["plain"], found["control"]) + 0.1
+
+
+def difference() -> str:
+    """Return what changes in the plain loop, as the page shows it."""
+    plain, noise = ((FOLDER / f"finetune_{name}.py").read_text(encoding="utf-8") for name in ("plain", "noise"))
+    lines = list(difflib.unified_diff(plain.splitlines(), noise.splitlines(), lineterm="", n=1))[2:]
+    changed = [line for line in lines if '"""' not in line and "print(" not in line and "__main__" not in line]
+    kept = [line for line in changed if line.strip() and not line.startswith("@@")]
+    return "```diff\n" + "\n".join(kept) + "\n```\n"
+
+
+def test_the_page_shows_the_difference() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    shown = page.partition("<!-- the diff: begin -->\n")[2].partition("<!-- the diff: end -->")[0]
+    assert shown == difference(), "python tests/smoke/test_loops.py writes it anew"
+    assert sum(line.startswith("+") and len(line) > 1 for line in shown.splitlines()) <= 6
+
+
+def test_every_recipe_stands_on_the_page() -> None:
+    recipes = {path.name for path in FOLDER.glob("*.py")} - {"planted.py"}
+    assert recipes == set(re.findall(r"\(\.\./examples/loops/(\w+\.py)\)", PAGE.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = "<!-- the diff: begin -->\n", "<!-- the diff: end -->"
+    before, after = page.partition(begin)[0], page.partition(end)[2]
+    Path(PAGE).write_text(before + begin + difference() + end + after, encoding="utf-8")
