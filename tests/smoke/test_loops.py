@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from helpers.scripts import ROOT
 
 FOLDER = ROOT / "examples" / "loops"
 PAGE = ROOT / "docs" / "loops.md"
+DIFF = re.compile(r"^```diff\n.*?^```\n", re.M | re.S)
 
 
 def output(recipe: str) -> dict[str, float]:
@@ -60,7 +60,7 @@ def difference() -> str:
 
 def test_the_page_shows_the_difference() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    shown = page.partition("<!-- the diff: begin -->\n")[2].partition("<!-- the diff: end -->")[0]
+    (shown,) = DIFF.findall(page)
     assert shown == difference(), "python tests/smoke/test_loops.py writes it anew"
     assert sum(line.startswith("+") and len(line) > 1 for line in shown.splitlines()) <= 6
 
@@ -71,7 +71,4 @@ def test_every_recipe_stands_on_the_page() -> None:
 
 
 if __name__ == "__main__":
-    page = PAGE.read_text(encoding="utf-8")
-    begin, end = "<!-- the diff: begin -->\n", "<!-- the diff: end -->"
-    before, after = page.partition(begin)[0], page.partition(end)[2]
-    Path(PAGE).write_text(before + begin + difference() + end + after, encoding="utf-8")
+    PAGE.write_text(DIFF.sub(lambda _: difference(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
