@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from helpers.scripts import ROOT
 
 FOLDER = ROOT / "examples" / "loops"
+FROZEN = FOLDER / "frozen.py"
 PAGE = ROOT / "docs" / "loops.md"
 DIFF = re.compile(r"^```diff\n.*?^```\n", re.M | re.S)
 
@@ -41,6 +43,14 @@ def test_a_recipe_runs_and_tells_the_worst_group(recipe: str, models: set[str]) 
     found = output(recipe)
     assert found.keys() == models
     assert all(0 <= accuracy <= 1 for accuracy in found.values())
+
+
+def test_the_record_holds_every_model_of_the_recipe() -> None:
+    runs = json.loads((ROOT / "reproduce" / "records" / "loops.json").read_text(encoding="utf-8"))["runs"]
+    assert {run["model"] for run in runs} == set(
+        re.findall(r'"(\w+)": (?:plain|targeted)\(', FROZEN.read_text("utf-8"))
+    )
+    assert len(runs) == 2 * 3 * 3
 
 
 @pytest.mark.ci

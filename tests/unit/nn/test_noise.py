@@ -224,7 +224,7 @@ def test_weights_weigh_the_moments() -> None:
     features, labels = made()
     weight = torch.linspace(0.1, 2, len(labels))
     noise = TargetedNoise(features.shape[1], 2)
-    noise(features, labels, weight)
+    noise(features, labels, weight=weight)
     close(noise.scores, shortcut_score(label_moments(features, labels, 2, weight).correlation).numpy())
 
 
@@ -260,7 +260,7 @@ def test_wrong_features_are_refused(features: Tensor) -> None:
 
 def test_wrong_weights_are_refused() -> None:
     with pytest.raises(DataError, match=r"Weights have the shape \(3,\)"):
-        TargetedNoise(4, 2)(torch.randn(8, 4), torch.zeros(8).long(), torch.ones(3))
+        TargetedNoise(4, 2)(torch.randn(8, 4), torch.zeros(8).long(), weight=torch.ones(3))
 
 
 @pytest.mark.parametrize(
