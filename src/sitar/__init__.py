@@ -6,17 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sitar import functional, nn
     from sitar.evaluation.trained_model import load
     from sitar.training.run import train
 
-__all__ = ["__version__", "load", "train"]
+__all__ = ["__version__", "functional", "load", "nn", "train"]
 __version__ = "0.1.0"
 
 _HOMES = {"train": "sitar.training.run", "load": "sitar.evaluation.trained_model"}
+_ROOMS = ("functional", "nn")
 
 
 def __getattr__(name: str) -> Any:
-    """Import `train` and `load` when they are first used, so that `import sitar` needs no torch."""
+    """Import `train`, `load`, `nn` and `functional` when they are first used, so that `import sitar` needs no torch."""
+    if name in _ROOMS:
+        return importlib.import_module(f"sitar.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'sitar' has no attribute {name!r}")

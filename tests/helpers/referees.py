@@ -54,7 +54,8 @@ def batch(num_classes: int, n: int = 300, latent: int = 5, seed: int = 0) -> tup
 def moments_of(correlation: Tensor) -> LabelMoments:
     """Return moments of axes and labels of variance 1 with this correlation."""
     ones = torch.ones_like(correlation)
-    return LabelMoments(ones[0], correlation, ones[:, 0], torch.tensor(1000.0))
+    zeros = torch.zeros_like(correlation)
+    return LabelMoments(zeros[0], zeros[:, 0], ones[0], correlation, ones[:, 0], torch.tensor(1000.0))
 
 
 def listing(mu: np.ndarray, y: np.ndarray, eps: float = 1e-8) -> np.ndarray:

@@ -24,7 +24,11 @@ def reconstruction(x_hat: Float[Tensor, "batch *shape"], x: Float[Tensor, "batch
 
 
 def gaussian_kl(mu: Float[Tensor, "batch latent"], log_var: Float[Tensor, "batch latent"]) -> Float[Tensor, ""]:
-    """Return KL(N(mu, exp(log_var)) || N(0, I)) in nats, summed over axes, averaged over the batch."""
+    """Return KL(N(mu, exp(log_var)) || N(0, I)) in nats, summed over axes, averaged over the batch.
+
+    >>> gaussian_kl(torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2))
+    tensor(0.5000)
+    """
     return 0.5 * (mu.square() + log_var.exp() - 1 - log_var).sum(1).mean()
 
 
@@ -48,5 +52,9 @@ def weighted_mean(values: Float[Tensor, " batch"], weight: Float[Tensor, " batch
 
 
 def consistency(clean: Float[Tensor, "batch classes"], perturbed: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
-    """Return |f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both."""
+    """Return |f(z) - f(zbar)|^2, summed over classes, averaged over the batch. The gradient flows into both.
+
+    >>> consistency(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]]))
+    tensor(5.)
+    """
     return (clean - perturbed).square().sum(1).mean()

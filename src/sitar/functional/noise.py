@@ -27,6 +27,7 @@ class Noise:
 
     name: ClassVar[str]
     about: ClassVar[str]  # what it is, for the help of the setting
+    follows_scale: ClassVar[bool] = True  # whether a latent in other units has its noise in these units too
     has_distribution: ClassVar[bool] = True  # whether it draws numbers, of a distribution that may be chosen
     no_rows: ClassVar[str | None] = None
 
@@ -44,6 +45,7 @@ class Noise:
 class Axis(Noise):
     name = "axis"
     about = "the paper, on each axis by its score"
+    follows_scale = False
 
     def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
         return axis_noise(z, shortcut_score(moments.correlation), distribution)
@@ -76,6 +78,7 @@ class Swap(Noise):
 class Isotropic(Noise):
     name = "isotropic"
     about = "on every axis alike, v = 1"
+    follows_scale = False
 
     def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
         return axis_noise(z, torch.ones_like(moments.spread), distribution)
@@ -103,7 +106,12 @@ def axis_noise(
     score: Float[Tensor, " latent"],
     distribution: Distribution = "gaussian",
 ) -> Float[Tensor, "batch latent"]:
-    """Draw v * e, one number for each axis: the covariance is diag(v^2) (Eq. 3). A score of ones is isotropic noise."""
+    """Draw v * e, one number for each axis: the covariance is diag(v^2) (Eq. 3). A score of ones is isotropic noise.
+
+    >>> axis_noise(torch.zeros(2, 3), torch.tensor([1.0, 0.0, 0.5])) != 0
+    tensor([[ True, False,  True],
+            [ True, False,  True]])
+    """
     return score.to(z.dtype) * unit_noise(z.detach(), distribution)
 
 

@@ -16,6 +16,9 @@ def cvar(
     With weights, it is that share of the total weight. If the share ends within a loss, this loss counts with the
     fraction that is left. The result then equals min over eta of eta + mean(max(loss - eta, 0)) / share, with a
     weighted mean if there are weights. A share of 1 gives the mean.
+
+    >>> cvar(torch.tensor([1.0, 4.0, 2.0, 3.0]), share=0.5)
+    tensor(3.5000)
     """
     weight = torch.ones_like(losses) if weight is None else weight
     order = losses.argsort(descending=True)
@@ -32,7 +35,11 @@ def group_risks(
     num_groups: int,
     weight: Float[Tensor, " batch"] | None = None,
 ) -> tuple[Float[Tensor, " group"], Bool[Tensor, " group"]]:
-    """Return the (weighted) mean loss of each group, and which groups the batch has. An absent group has risk 0."""
+    """Return the (weighted) mean loss of each group, and which groups the batch has. An absent group has risk 0.
+
+    >>> group_risks(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), num_groups=3)
+    (tensor([2., 0., 5.]), tensor([ True, False,  True]))
+    """
     member = one_hot(group, num_groups).to(losses.dtype)
     present = member.sum(0) > 0
     member = member if weight is None else member * weight.unsqueeze(1)
