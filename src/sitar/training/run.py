@@ -21,10 +21,12 @@ from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.selection import check_selection
 from sitar.methods import build_method, data_for, needs_groups
+from sitar.models.pretrained import check_weights
 from sitar.models.weights import to_bytes
 from sitar.plugins import imported_files
 from sitar.presets import load_config
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
+from sitar.training import advice
 from sitar.training.checkpoint import load_state
 from sitar.training.environment import describe_environment, describe_plugins
 from sitar.training.epoch_progress import ProgressBar
@@ -103,10 +105,13 @@ def train_keeping_data(
             return None
     else:
         folder.refuse_used()  # before anything is loaded
+    if config.model.encoder is not None and not folder.encoder_file.exists():
+        check_weights(config.model.encoder, config.model.encoder_weights)
     shown = ProgressBar(progress)
     loaded = data = data_for(config, load_data(config.data, progress))
     check_selection(config.train.selection, data)
     _check_inputs(config, data)
+    advice.warn(config, data.task.shape)
     on_data(loaded)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         seed_everything(config.seed, INIT, 0)
