@@ -6,6 +6,7 @@ result.json       the contract with other programs (RESULT_VERSION)
 predictions.npz   logits, labels and groups of every evaluation split
 environment.json  commit, versions, device, seed, checksum of the data
 checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
+trackers/         what TensorBoard, W&B and MLflow keep of the run, where train.log names them
 artifacts/        what a report shows and only a model can make: explain.json with .npz files, theory.json, audit/
 done              written last
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 RESULT_VERSION = 1
 LOCK = ".lock"
 PLACES = ("data.root", "data.table", "data.file", "model.encoder_weights")  # settings that only say where files lie
+INERT = ("train.log",)  # settings that change nothing of a run
 
 Arrays = dict[str, "NDArray[Any]"]
 
@@ -147,6 +149,10 @@ class RunFolder:
         return self.path / "checkpoint" / "state.pt"
 
     @property
+    def trackers(self) -> Path:
+        return self.path / "trackers"
+
+    @property
     def artifacts(self) -> Path:
         return self.path / "artifacts"
 
@@ -231,6 +237,19 @@ class RunFolder:
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         write_atomic(self.environment_file, to_json(environment))
+
+    def write_tracker_ids(self, ids: Mapping[str, str]) -> None:
+        """Write what each tracker calls this run, so that a resumed run continues it there."""
+        self.trackers.mkdir(exist_ok=True)
+        write_atomic(self.trackers / "ids.json", to_json(ids))
+
+    def tracker_ids(self) -> dict[str, str]:
+        """Return what each tracker calls this run. It is empty for a new run, and where it cannot be read."""
+        try:
+            ids = json.loads((self.trackers / "ids.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(name): str(value) for name, value in ids.items()} if isinstance(ids, dict) else {}
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         with self.metrics_file.open("a", encoding="utf-8") as file:
@@ -565,20 +584,23 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by their full name, without those that only say where files lie.
+    """Return the settings by their full name, without those that only say where files lie, or change no result.
 
     Data that has moved is the same data: its checksum tells. For a file of weights, the name counts and the folder does
     not.
     """
     settings = flat(config)
-    kept = {key: value for key, value in settings.items() if key not in PLACES}
+    kept = {key: value for key, value in settings.items() if key not in (*PLACES, *INERT)}
     if weights := settings.get("model.encoder_weights"):
         kept["model.encoder_weights"] = Path(str(weights)).name
     return kept
 
 
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Return `key: mine here, theirs there` for every setting in which two runs differ, except for where files lie."""
+    """Return `key: mine here, theirs there` for every setting in which two runs differ, except for where files lie.
+
+    Settings that change no result do not count either.
+    """
     a, b = without_places(mine), without_places(theirs)
     return [
         f"{key}: {a.get(key)!r} asked for, {b.get(key)!r} in the folder"

@@ -18,11 +18,16 @@ from sitar.registry import DATASETS, METHODS
 PACKAGES = ("sitar", "torch", "timm", "numpy", "pillow", "scikit-learn", "pydantic", "safetensors")
 EXTRAS = {
     "diffusers": "sitar[diffusion]",
+    "fairlearn": "sitar[fairlearn]",
+    "mlflow": "sitar[mlflow]",
+    "pandas": "sitar[frames]",
     "pyarrow": "sitar[parquet]",
     "pydicom": "sitar[medical]",
     "starlette": "sitar[ask]",
+    "tensorboard": "sitar[tensorboard]",
     "tifffile": "sitar[medical]",
     "uvicorn": "sitar[ask]",
+    "wandb": "sitar[wandb]",
 }  # package: what to install to have it
 
 

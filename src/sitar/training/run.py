@@ -33,6 +33,7 @@ from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop
 from sitar.training.seeding import INIT, seed_everything
 from sitar.training.threads import cpu_threads
+from sitar.training.trackers import Tracking, check_trackers
 
 
 def train(
@@ -105,6 +106,7 @@ def train_keeping_data(
             return None
     else:
         folder.refuse_used()  # before anything is loaded
+    check_trackers(config.train.log)
     if config.model.encoder is not None and not folder.encoder_file.exists():
         check_weights(config.model.encoder, config.model.encoder_weights)
     shown = ProgressBar(progress)
@@ -132,11 +134,13 @@ def train_keeping_data(
             write_environment(folder, config, data, place, command(config, overrides), first)
             if encoder is not None and folder.encoder() is None:
                 folder.write_encoder(to_bytes(encoder.network.state_dict()))
-            loop.run(state)
+            tracking = stack.enter_context(Tracking(config, folder, 0 if state is None else state["lines"]))
+            loop.run(state, tracking.epoch)
             folder.write_model(to_bytes(method.state_dict()))
             splits, predictions = evaluate_method(method, data, place, shown.evaluating)
             facts = {"selected_epoch": loop.selected_epoch, "seconds": round(loop.elapsed(), 3)}
             finish(folder, config, loaded, splits, predictions, facts)
+            tracking.finish(splits)
     return loaded
 
 
@@ -150,6 +154,7 @@ def command(config: RunConfig, overrides: Iterable[str]) -> str:
 def _check_inputs(config: RunConfig, data: Data) -> None:
     """Refuse settings that the data, or another section, does not allow."""
     images = len(data.task.shape) == 3
+    check_trackers(config.train.log)
     if config.model.encoder is not None and not images:
         raise ConfigError("model.encoder reads images, and this data holds features already. Leave it out.")
     if config.train.augment != "none" and (config.model.freeze_encoder or not images):

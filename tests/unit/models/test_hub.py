@@ -121,15 +121,14 @@ def test_a_file_that_is_not_there_is_refused_before_images_are_decoded(tmp_path:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("place", ["refusing", "silent"])
-def test_the_command_says_so_soon_and_in_one_message(tmp_path: Path, place: str) -> None:
-    """The image is damaged, which would be said first if the data were read first."""
+def test_the_command_says_so_in_one_message_before_it_reads_the_data(tmp_path: Path, place: str) -> None:
+    """The images are damaged. This would be said if the data were read first. The hub's client logs every attempt."""
     for label in "ab":
         (tmp_path / "data" / label).mkdir(parents=True)
         for i in range(6):
             (tmp_path / "data" / label / f"{i}.png").write_bytes(image(i)[:50])
     with silent() as url:
         endpoint = url if place == "silent" else refusing()
-        began = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "sitar", "train", "folder_pretrained/erm", "--set", "data.root=data"],
             cwd=tmp_path,
@@ -138,8 +137,6 @@ def test_the_command_says_so_soon_and_in_one_message(tmp_path: Path, place: str)
             text=True,
             check=False,
         )
-        seconds = time.perf_counter() - began
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "model.encoder_weights=FILE" in done.stderr
-    assert seconds < 15, seconds  # most of it imports torch and timm; the hub's client takes 50
