@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +32,7 @@ from typing_extensions import TypedDict
 
 from sitar.earlier import todays_config
 from sitar.errors import RunError
+from sitar.fairness import group_columns, metric_frame
 from sitar.files import LockedError, locked, read_npz, to_json, to_npz, write_atomic
 from sitar.findings import (
     AUDIT_VERSION,
@@ -44,9 +45,11 @@ from sitar.findings import (
     upgrade_audit,
     upgrade_explanation,
 )
+from sitar.splits import VAL, deciding_split
 
 if TYPE_CHECKING:
     import numpy as np
+    from fairlearn.metrics import MetricFrame
     from numpy.typing import NDArray
 
 RESULT_VERSION = 1
@@ -377,6 +380,33 @@ class RunFolder:
     def predictions(self) -> Arrays:
         """Return logits, labels and groups by split, such as "test/logits"."""
         return self._arrays(self.predictions_file)
+
+    def to_metricframe(
+        self,
+        split: str | None = None,
+        *,
+        metrics: Mapping[str, Callable[..., Any]] | None = None,
+        by: Sequence[str] | None = None,
+    ) -> MetricFrame:
+        """Return a `fairlearn.metrics.MetricFrame` of the predictions of a finished run (needs the extra fairlearn).
+
+        `split` is by default the one that a model is judged by. `metrics` are functions of labels and predictions by
+        name; by default accuracy and the number of samples. `by` names the columns that make groups: "label" and the
+        attribute by default, which are the groups of result.json. Labels and predictions are numbers of classes.
+        """
+        result = self.result()
+        split = split or deciding_split(result["splits"]) or VAL
+        if split not in result["splits"]:
+            raise RunError(f"{str(self.path)!r} has no split {split!r}. It has {', '.join(result['splits'])}.")
+        arrays = self.predictions()
+        names = list(result["splits"][split].get("groups", {}))
+        if f"{split}/y" not in arrays or f"{split}/group" not in arrays or not names:
+            raise RunError(
+                f"{str(self.path)!r} keeps no groups of the split {split!r}. Groups need an attribute, such as "
+                "data.attribute_column of a table."
+            )
+        columns = group_columns(arrays[f"{split}/group"], names, result.get("classes"), result.get("attributes"))
+        return metric_frame(arrays[f"{split}/y"], arrays[f"{split}/logits"].argmax(1), columns, metrics, by)
 
     def _arrays(self, file: Path) -> Arrays:
         try:

@@ -20,7 +20,7 @@ EXTRAS = {
     "diffusers": "sitar[diffusion]",
     "fairlearn": "sitar[fairlearn]",
     "mlflow": "sitar[mlflow]",
-    "pandas": "sitar[frames]",
+    "pandas": "sitar[pandas]",
     "pyarrow": "sitar[parquet]",
     "pydicom": "sitar[medical]",
     "starlette": "sitar[ask]",
