@@ -15,7 +15,7 @@ import torch
 
 from sitar.config import RunConfig, run_config
 from sitar.data import Data, load_data
-from sitar.devices import resolve_device
+from sitar.devices import forked_random_state, resolve_device, what_it_cannot_do
 from sitar.errors import ConfigError, RunError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
@@ -115,7 +115,7 @@ def train_keeping_data(
     _check_inputs(config, data)
     advice.warn(config, data.task.shape)
     on_data(loaded)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with forked_random_state(place), what_it_cannot_do(place):
         seed_everything(config.seed, INIT, 0)
         encoder = None
         if config.model.freeze_encoder:
