@@ -184,6 +184,10 @@ class RunFolder:
         return (self.path / "done").is_file()
 
     @property
+    def has_encoder(self) -> bool:
+        return self.encoder_file.is_file()
+
+    @property
     def is_explained(self) -> bool:
         return self.explain_file.is_file()
 

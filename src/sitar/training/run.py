@@ -107,7 +107,7 @@ def train_keeping_data(
     else:
         folder.refuse_used()  # before anything is loaded
     check_trackers(config.train.log)
-    if config.model.encoder is not None and not folder.encoder_file.exists():
+    if config.model.encoder is not None and not folder.has_encoder:
         check_weights(config.model.encoder, config.model.encoder_weights)
     shown = ProgressBar(progress)
     loaded = data = data_for(config, load_data(config.data, progress))
@@ -132,7 +132,7 @@ def train_keeping_data(
             if place.type == "cpu":
                 stack.enter_context(cpu_threads(loop.rehearse, _recorded_threads(first)))
             write_environment(folder, config, data, place, command(config, overrides), first)
-            if encoder is not None and folder.encoder() is None:
+            if encoder is not None and not folder.has_encoder:
                 folder.write_encoder(to_bytes(encoder.network.state_dict()))
             tracking = stack.enter_context(Tracking(config, folder, 0 if state is None else state["lines"]))
             loop.run(state, tracking.epoch)
