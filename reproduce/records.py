@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from dispersion import suspect_axes
 
-from sitar.run_folder import PLACES, flat
+from sitar.run_folder import INERT, PLACES, flat
 
 HERE = Path(__file__).parent
 CLAIMS = "claims"  # the one .yaml file here that is not a table
@@ -124,7 +124,7 @@ def value_of(run: dict[str, Any], what: str) -> float:
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that decide what a run measures: all but its seed, its name and where its files lie."""
-    return {key: value for key, value in flat(config).items() if key not in (*PLACES, "seed", "preset")}
+    return {key: value for key, value in flat(config).items() if key not in (*PLACES, *INERT, "seed", "preset")}
 
 
 @cache

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sitar import functional, nn
     from sitar.evaluation.trained_model import load
+    from sitar.reporting.frame import frame
     from sitar.training.run import train
 
-__all__ = ["__version__", "functional", "load", "nn", "train"]
+__all__ = ["__version__", "frame", "functional", "load", "nn", "train"]
 __version__ = "0.1.0"
 
-_HOMES = {"train": "sitar.training.run", "load": "sitar.evaluation.trained_model"}
+_HOMES = {
+    "frame": "sitar.reporting.frame",
+    "load": "sitar.evaluation.trained_model",
+    "train": "sitar.training.run",
+}
 _ROOMS = ("functional", "nn")
 
 
 def __getattr__(name: str) -> Any:
-    """Import `train`, `load`, `nn` and `functional` when they are first used, so that `import sitar` needs no torch."""
+    """Import a public name when it is first used, so that `import sitar` needs no torch."""
     if name in _ROOMS:
         return importlib.import_module(f"sitar.{name}")
     if name in _HOMES:

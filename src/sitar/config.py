@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from sitar.earlier import todays_settings, why_refused
@@ -102,6 +102,10 @@ def selections() -> list[str]:
     return [LAST, *(f"{VAL}_{metric.name}" for metric in metrics().values() if metric.selects)]
 
 
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
+_one_or_more = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+
+
 class TrainConfig(Config):
     """These settings say how a method is optimised, watched and stopped."""
 
@@ -135,6 +139,9 @@ class TrainConfig(Config):
     )
     evaluate_every: int = Field(default=1, gt=0, description="epochs between evaluations; the last epoch always is one")
     checkpoint_seconds: float = Field(default=10.0, ge=0, description="least time between checkpoints while training")
+    log: Annotated[tuple[Tracker, ...], _one_or_more] = Field(
+        default=(), description="trackers that are shown the run while it trains, such as [tensorboard, wandb]"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:

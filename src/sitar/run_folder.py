@@ -7,6 +7,7 @@ predictions.npz   logits, labels and groups of every evaluation split, and what 
 environment.json  commit, versions, device, seed, checksum of the data
 checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
 export/           model.onnx and model.pt2, where `sitar export` has written them
+trackers/         what TensorBoard, W&B and MLflow keep of the run, where train.log names them
 artifacts/        what a report shows and only a model can make: explain.json with .npz files, theory.json, audit/
 done              written last
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +33,7 @@ from typing_extensions import TypedDict
 
 from sitar.earlier import todays_config
 from sitar.errors import RunError
+from sitar.fairness import group_columns, metric_frame
 from sitar.files import LockedError, locked, read_npz, to_json, to_npz, write_atomic
 from sitar.findings import (
     AUDIT_VERSION,
@@ -44,14 +46,17 @@ from sitar.findings import (
     upgrade_audit,
     upgrade_explanation,
 )
+from sitar.splits import VAL, deciding_split
 
 if TYPE_CHECKING:
     import numpy as np
+    from fairlearn.metrics import MetricFrame
     from numpy.typing import NDArray
 
 RESULT_VERSION = 1
 LOCK = ".lock"
 PLACES = ("data.root", "data.table", "data.file", "model.encoder_weights")  # settings that only say where files lie
+INERT = ("train.log",)  # settings that change nothing of a run
 
 EXPORTS = {"onnx": ".onnx", "torch": ".pt2"}  # format: ending of the file
 
@@ -151,6 +156,10 @@ class RunFolder:
         return self.path / "checkpoint" / "state.pt"
 
     @property
+    def trackers(self) -> Path:
+        return self.path / "trackers"
+
+    @property
     def artifacts(self) -> Path:
         return self.path / "artifacts"
 
@@ -189,6 +198,10 @@ class RunFolder:
     @property
     def is_done(self) -> bool:
         return (self.path / "done").is_file()
+
+    @property
+    def has_encoder(self) -> bool:
+        return self.encoder_file.is_file()
 
     @property
     def is_explained(self) -> bool:
@@ -247,6 +260,19 @@ class RunFolder:
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         write_atomic(self.environment_file, to_json(environment))
+
+    def write_tracker_ids(self, ids: Mapping[str, str]) -> None:
+        """Write what each tracker calls this run, so that a resumed run continues it there."""
+        self.trackers.mkdir(exist_ok=True)
+        write_atomic(self.trackers / "ids.json", to_json(ids))
+
+    def tracker_ids(self) -> dict[str, str]:
+        """Return what each tracker calls this run. It is empty for a new run, and where it cannot be read."""
+        try:
+            ids = json.loads((self.trackers / "ids.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(name): str(value) for name, value in ids.items()} if isinstance(ids, dict) else {}
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         with self.metrics_file.open("a", encoding="utf-8") as file:
@@ -374,6 +400,33 @@ class RunFolder:
     def predictions(self) -> Arrays:
         """Return logits, labels and groups by split, such as "test/logits"."""
         return self._arrays(self.predictions_file)
+
+    def to_metricframe(
+        self,
+        split: str | None = None,
+        *,
+        metrics: Mapping[str, Callable[..., Any]] | None = None,
+        by: Sequence[str] | None = None,
+    ) -> MetricFrame:
+        """Return a `fairlearn.metrics.MetricFrame` of the predictions of a finished run (needs the extra fairlearn).
+
+        `split` is by default the one that a model is judged by. `metrics` are functions of labels and predictions by
+        name; by default accuracy and the number of samples. `by` names the columns that make groups: "label" and the
+        attribute by default, which are the groups of result.json. Labels and predictions are numbers of classes.
+        """
+        result = self.result()
+        split = split or deciding_split(result["splits"]) or VAL
+        if split not in result["splits"]:
+            raise RunError(f"{str(self.path)!r} has no split {split!r}. It has {', '.join(result['splits'])}.")
+        arrays = self.predictions()
+        names = list(result["splits"][split].get("groups", {}))
+        if f"{split}/y" not in arrays or f"{split}/group" not in arrays or not names:
+            raise RunError(
+                f"{str(self.path)!r} keeps no groups of the split {split!r}. Groups need an attribute, such as "
+                "data.attribute_column of a table."
+            )
+        columns = group_columns(arrays[f"{split}/group"], names, result.get("classes"), result.get("attributes"))
+        return metric_frame(arrays[f"{split}/y"], arrays[f"{split}/logits"].argmax(1), columns, metrics, by)
 
     def _arrays(self, file: Path) -> Arrays:
         try:
@@ -592,20 +645,23 @@ def preset_name(preset: str) -> str:
 
 
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by their full name, without those that only say where files lie.
+    """Return the settings by their full name, without those that only say where files lie, or change no result.
 
     Data that has moved is the same data: its checksum tells. For a file of weights, the name counts and the folder does
     not.
     """
     settings = flat(config)
-    kept = {key: value for key, value in settings.items() if key not in PLACES}
+    kept = {key: value for key, value in settings.items() if key not in (*PLACES, *INERT)}
     if weights := settings.get("model.encoder_weights"):
         kept["model.encoder_weights"] = Path(str(weights)).name
     return kept
 
 
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Return `key: mine here, theirs there` for every setting in which two runs differ, except for where files lie."""
+    """Return `key: mine here, theirs there` for every setting in which two runs differ, except for where files lie.
+
+    Settings that change no result do not count either.
+    """
     a, b = without_places(mine), without_places(theirs)
     return [
         f"{key}: {a.get(key)!r} asked for, {b.get(key)!r} in the folder"

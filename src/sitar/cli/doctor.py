@@ -43,7 +43,9 @@ def _checks() -> list[dict[str, Any]]:
         device = torch.device("cuda", i)
         memory = torch.cuda.get_device_properties(device).total_memory / 2**30
         checks.append(check(f"cuda:{i}", f"{device_name(device)}, {memory:.0f} GiB"))
-    if not torch.cuda.is_available():
+    if torch.backends.mps.is_available():
+        checks.append(check("mps", "the GPU of this Mac; what it cannot do needs --device cpu"))
+    elif not torch.cuda.is_available():
         checks.append(check("cuda", "none: training runs on the CPU"))
     try:
         mnist = load_mnist()

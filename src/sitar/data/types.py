@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sitar.errors import DataError
+from sitar.functional.precision import in_float64
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +228,7 @@ def in_batches(
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    x = x.double()
+    x = in_float64(x)
     return x.mean(0).float().cpu(), x.std(0, correction=0).float().cpu()
 
 

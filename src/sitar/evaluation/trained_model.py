@@ -15,7 +15,7 @@ from torch import Tensor
 from sitar.config import RunConfig, run_config
 from sitar.data import Data, Task, load_data
 from sitar.data.types import described_task
-from sitar.devices import resolve_device
+from sitar.devices import resolve_device, what_it_cannot_do
 from sitar.errors import DataError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
@@ -84,9 +84,10 @@ class TrainedModel:
         in_range = x.dtype == torch.uint8 or (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all()))
         if len(expected) == 3 and not in_range:
             raise DataError("Expected images as uint8, or as floats in [0, 1].")
-        if self.encoder is not None:
-            x = self.encoder(x)
-        return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
+        with what_it_cannot_do(self.device):
+            if self.encoder is not None:
+                x = self.encoder(x)
+            return predict_logits(self.method.logits, x, self.device, self.method.evaluation_batch)
 
     def differentiable(self, x: Tensor) -> Tensor:
         """Return class scores of inputs as a batch carries them. They have a gradient by `x`."""

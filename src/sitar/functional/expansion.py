@@ -17,6 +17,7 @@ from torch.nn.functional import one_hot
 
 from sitar.functional.cubature import Rule
 from sitar.functional.losses import sample_cross_entropy
+from sitar.functional.precision import in_float64
 
 Classifier = Callable[[Tensor], Tensor]  # of latents (batch, latent), each row on its own, to logits (batch, classes)
 CHUNK = 64  # points evaluated at a time
@@ -134,7 +135,7 @@ def local_orders(
 
 def _smallest(alpha: Tensor, remainder: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Return the logarithms of the smallest alphas whose remainders are above `floor`, and of these remainders."""
-    alpha, rank = alpha.detach().double().sort()
-    remainder = remainder.detach().double()[rank]
+    alpha, rank = in_float64(alpha.detach()).sort()
+    remainder = in_float64(remainder.detach())[rank]
     kept = remainder > floor
     return alpha[kept][:FITTED].log(), remainder[kept][:FITTED].log()

@@ -12,6 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from sitar.functional.precision import in_float64
+
 
 def fit_last_layer(
     features: Float[Tensor, "sample feature"],
@@ -37,7 +39,7 @@ def fit_last_layer(
         return value.item()
 
     solver.step(closure)
-    return theta[0].detach().to(weight.dtype), theta[1].detach().to(bias.dtype)
+    return theta[0].detach().to(weight), theta[1].detach().to(bias)
 
 
 def approach_last_layer(
@@ -64,16 +66,17 @@ def approach_last_layer(
             objective().backward()
         torch.nn.utils.clip_grad_norm_(theta, longest)
         descent.step()
-    return theta[0].detach().to(weight.dtype), theta[1].detach().to(bias.dtype)
+    return theta[0].detach().to(weight), theta[1].detach().to(bias)
 
 
 def _objective(
     features: Tensor, y: Tensor, sample_weight: Tensor, weight: Tensor, bias: Tensor, l2: float
 ) -> tuple[list[Tensor], Callable[[], Tensor]]:
     """Return a weight and a bias that can be moved, in float64, and the objective as a function of them."""
-    start = [weight.detach().double(), bias.detach().double()]
+    start = [in_float64(weight.detach()), in_float64(bias.detach())]
     theta = [tensor.clone().requires_grad_() for tensor in start]
-    features, sample_weight = features.detach().double(), sample_weight.detach().double()
+    features, sample_weight = in_float64(features.detach()), in_float64(sample_weight.detach())
+    y = y.to(features.device)
 
     def objective() -> Tensor:
         losses = F.cross_entropy(F.linear(features, *theta), y, reduction="none")

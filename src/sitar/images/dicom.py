@@ -1,4 +1,4 @@
-"""DICOM files are read as a viewer shows them: rescaled, windowed, in eight bits (needs pydicom)."""
+"""DICOM files are read as a viewer shows them, in eight bits: rescaled, and through their window (needs pydicom)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+WINDOW = ("WindowCenter", "WindowWidth")
+STRIP = 2**21  # pixels that are shown at a time: pydicom computes in float64, with several copies
+
 
 def is_dicom(data: bytes) -> bool:
     """Return whether a file is DICOM, whatever it is called."""
@@ -25,7 +28,7 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
     """Read a gray or RGB image, in the file's first window, or from its darkest to its brightest value."""
     try:
         from pydicom import dcmread
-        from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
+        from pydicom.pixels.processing import apply_color_lut
         from pydicom.pixels.utils import pixel_array
     except ImportError as error:
         raise DataError('DICOM files need pydicom: pip install "sitar[medical]".') from error
@@ -44,26 +47,48 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
             return Image.fromarray(to_eight_bits(apply_color_lut(pixels, file)))
         if pixels.ndim == 3:
             return Image.fromarray(to_eight_bits(pixels))
-        gray = _windowed(apply_modality_lut(pixels, file).astype("float64"), file)
+        gray = _shown(pixels, file)
     return Image.fromarray(255 - gray if kind == "MONOCHROME1" else gray)
 
 
-def _windowed(values: NDArray[np.float64], file: Any) -> NDArray[np.uint8]:
-    """Scale values to 0 to 255 over the window (DICOM PS3.3, C.11.2.1.2.1)."""
+def _shown(pixels: NDArray[Any], file: Any) -> NDArray[np.uint8]:
+    """Bring stored values to 0 to 255: through the modality LUT, then through the window or the VOI LUT.
+
+    Both depend on single pixels, so an image is worked through strip by strip.
+    """
     import numpy as np
+    from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut, apply_windowing
 
-    center, width = (_first(file.get(name)) for name in ("WindowCenter", "WindowWidth"))
-    if center is None or width is None:
-        low, high = values.min(), values.max()
-    elif (function := file.get("VOILUTFunction", "LINEAR")) != "LINEAR":
-        raise BadImageError(f"the window function {function!r}, where only LINEAR is known")
+    rows = max(1, STRIP // pixels.shape[1])
+    strips = [slice(start, start + rows) for start in range(0, len(pixels), rows)]
+
+    def values(strip: slice) -> NDArray[np.float64]:
+        return apply_voi_lut(apply_modality_lut(pixels[strip], file), file).astype(np.float64)
+
+    if luts := file.get("VOILUTSequence"):
+        low, high = 0.0, 2.0 ** luts[0].LUTDescriptor[2] - 1
+        _mend(luts[0])
+    elif _has_window(file):  # what it makes of the darkest and of the brightest value that there could be
+        low, high = apply_windowing(np.array([-np.inf, np.inf]), file)
     else:
-        low, high = center - 0.5 - (width - 1) / 2, center - 0.5 + (width - 1) / 2
-    return np.rint(255 * np.clip((values - low) / max(high - low, 1e-9), 0, 1)).astype(np.uint8)
+        for name in WINDOW:
+            file.pop(name, None)  # one of them is missing or empty, which pydicom does not expect
+        low = min(values(strip).min() for strip in strips)
+        high = max(values(strip).max() for strip in strips)
+    shown = np.empty(pixels.shape, np.uint8)
+    for strip in strips:
+        shares = (values(strip) - low) / ((high - low) or 1.0)
+        shown[strip] = np.rint(255 * np.clip(shares, 0, 1))
+    return shown
 
 
-def _first(value: Any) -> float | None:
-    """Return the first value of an element that may have several, as windows have them."""
-    if value is None or value == "":
-        return None
-    return float(value[0] if hasattr(value, "__getitem__") and not isinstance(value, str) else value)
+def _mend(lut: Any) -> None:
+    """Let pydicom (3.0) look a value up by all of its bits, also if what it finds there has eight."""
+    entries, first, depth = lut.LUTDescriptor
+    if depth == 8 and not 0 < entries <= 256:
+        lut.LUTDescriptor = [entries, first, 16]
+
+
+def _has_window(file: Any) -> bool:
+    """Return whether a file has a window. Elements may be there and empty."""
+    return all(file.get(name) not in (None, "") and file[name].VM for name in WINDOW)

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task
+from sitar.functional.precision import in_float64
 from sitar.models import VAE, Network
 from sitar.models.build import build_network
 
@@ -178,4 +179,4 @@ def balanced_weights(task: Task) -> Tensor:
 
 def equal_sampling(group: Tensor) -> Tensor:
     """Return weights with which a draw takes each group that has samples with the same probability."""
-    return 1.0 / torch.bincount(group)[group].double()
+    return 1.0 / in_float64(torch.bincount(group)[group])

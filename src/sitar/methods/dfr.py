@@ -21,6 +21,7 @@ from torch import Tensor
 
 from sitar.config import ModelConfig
 from sitar.data.types import GroupSplit, GroupTask
+from sitar.functional.precision import in_float64
 from sitar.methods.last_layer import LastLayerConfig, LastLayerMethod
 from sitar.registry import METHODS
 
@@ -48,7 +49,7 @@ class DFR(LastLayerMethod):
                 self.held_out[members[0]] = True  # the draw has missed this group
 
     def fit(self, features: Tensor, index: Tensor, split: GroupSplit) -> tuple[Tensor, Tensor]:
-        x, y, group = (t.cpu().numpy() for t in (features.double(), split.y[index], split.group[index]))
+        x, y, group = (t.cpu().numpy() for t in (in_float64(features), split.y[index], split.group[index]))
         smallest = np.unique(group, return_counts=True)[1].min()
         if smallest < FEW:
             logger.warning("DFR: the smallest group has %d held-out samples, and so has every subset of it.", smallest)

@@ -17,6 +17,7 @@ from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import gaussian_kl, reconstruction, reparameterise
+from sitar.functional.precision import in_float64
 from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase
 from sitar.models.build import build_vae
 from sitar.registry import METHODS
@@ -112,7 +113,7 @@ class BetaVAE(Method):
         if self.shown is not None:
             x, y = x[self.shown.to(x.device)], y[self.shown.to(y.device)]
         mu = in_batches(lambda inputs: self.vae.encode(inputs)[0], x, y.device, self.evaluation_batch)
-        weight = 1.0 / torch.bincount(y)[y].double()
+        weight = 1.0 / in_float64(torch.bincount(y)[y])
         start = torch.zeros_like(self.head.weight), torch.zeros_like(self.head.bias)
         fitted = fit_last_layer(mu, y, weight / weight.sum(), *start, l2=self.config.l2)
         with torch.no_grad():

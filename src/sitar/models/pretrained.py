@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sitar.errors import ConfigError
-from sitar.registry import did_you_mean
+from sitar.models.hub import cannot_be_had, described_by_timm, weights_on_this_machine
 
 HUB, RANDOM = "hub", "random"
 
@@ -47,6 +47,11 @@ def encoder_features(name: str, shape: Sequence[int]) -> int:
         return _width(_create(name, from_hub=False), name, shape)
 
 
+def expected_size(name: str) -> int:
+    """Return the side of the images that a network of timm was trained with."""
+    return described_by_timm(name).input_size[-1]
+
+
 def _width(network: nn.Module, name: str, shape: Sequence[int]) -> int:
     """Find the number of outputs by a trial, because what networks say of themselves is not always right."""
     if shape[0] != 3:
@@ -68,17 +73,24 @@ def _width(network: nn.Module, name: str, shape: Sequence[int]) -> int:
 def _create(name: str, *, from_hub: bool) -> nn.Module:
     import timm
 
-    if not timm.is_model(name.partition(".")[0]):
-        raise ConfigError(
-            f"model.encoder {name!r} is no network of timm.{did_you_mean(name, timm.list_models(pretrained=True))}"
-        )
+    described_by_timm(name)
     try:
-        return timm.create_model(name, pretrained=from_hub, num_classes=0)
-    except Exception as error:  # it is not specified what the hub's client raises if there is no network
-        raise ConfigError(
-            f"The weights of {name!r} cannot be had ({type(error).__name__}: {error}). Check the network, or give a "
-            "file of weights with model.encoder_weights."
-        ) from error
+        file = weights_on_this_machine(name) if from_hub else None
+        overlay = {"file": file} if file is not None else None
+        return timm.create_model(name, pretrained=from_hub, num_classes=0, pretrained_cfg_overlay=overlay)
+    except ConfigError:
+        raise
+    except Exception as error:  # it is not specified what the hub's client raises
+        raise cannot_be_had(name, f"{type(error).__name__}: {error}") from error
+
+
+def check_weights(name: str, weights: str) -> None:
+    """Refuse weights that are not there, before anything slow is done for them."""
+    described_by_timm(name)
+    if weights == HUB:
+        weights_on_this_machine(name)
+    elif weights != RANDOM and not Path(weights).expanduser().is_file():
+        raise ConfigError(f"model.encoder_weights {weights!r} is not a file.")
 
 
 def _load(network: nn.Module, path: Path, name: str) -> None:

@@ -22,11 +22,16 @@ EXTRAS = {
     "onnx": "sitar[onnx]",
     "onnxruntime": "sitar[onnx]",
     "onnxscript": "sitar[onnx]",
+    "fairlearn": "sitar[fairlearn]",
+    "mlflow": "sitar[mlflow]",
+    "pandas": "sitar[pandas]",
     "pyarrow": "sitar[parquet]",
     "pydicom": "sitar[medical]",
     "starlette": "sitar[ask]",
+    "tensorboard": "sitar[tensorboard]",
     "tifffile": "sitar[medical]",
     "uvicorn": "sitar[ask]",
+    "wandb": "sitar[wandb]",
 }  # package: what to install to have it
 
 

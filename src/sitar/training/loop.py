@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -33,6 +33,7 @@ from sitar.training.threads import Rehearsal
 
 RESIDENT_SHARE = 0.6  # of the free memory of a device that training data may take
 GLANCE_SECONDS = 0.5  # between looks at a running epoch
+OnEpoch = Callable[[int, dict[str, Any]], None]
 
 
 class Loop:
@@ -68,8 +69,12 @@ class Loop:
         self.started = self.saved = 0.0  # readings of the clock
         self.selected_epoch: int | None = None
 
-    def run(self, state: State | None) -> None:
-        """Run every phase, or the rest of them from a checkpoint's `state`."""
+    def run(self, state: State | None, on_epoch: OnEpoch = lambda step, line: None) -> None:
+        """Run every phase, or the rest of them from a checkpoint's `state`.
+
+        `on_epoch` is given every line of metrics.jsonl with its number, counted from 1.
+        """
+        self.on_epoch = on_epoch
         self.started = self.saved = time.perf_counter()
         first = self._restore(state)
         phases = self.method.phases()
@@ -208,6 +213,7 @@ class Loop:
         self.folder.append_metrics(line)
         self.lines += 1
         self.shown.epoch(line)
+        self.on_epoch(self.lines, line)
 
     def _checkpoint_is_due(self, epoch: int) -> bool:
         return epoch == 0 or time.perf_counter() - self.saved >= self.config.train.checkpoint_seconds

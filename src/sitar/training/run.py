@@ -15,23 +15,26 @@ import torch
 
 from sitar.config import RunConfig, run_config
 from sitar.data import Data, load_data
-from sitar.devices import resolve_device
+from sitar.devices import forked_random_state, resolve_device, what_it_cannot_do
 from sitar.errors import ConfigError, RunError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.selection import check_selection
 from sitar.methods import build_method, data_for, needs_groups
+from sitar.models.pretrained import check_weights
 from sitar.models.weights import to_bytes
 from sitar.plugins import imported_files
 from sitar.presets import load_config
 from sitar.registry import DATASETS
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
+from sitar.training import advice
 from sitar.training.checkpoint import load_state
 from sitar.training.environment import describe_environment, describe_plugins
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop
 from sitar.training.seeding import INIT, seed_everything
 from sitar.training.threads import cpu_threads
+from sitar.training.trackers import Tracking, check_trackers
 
 
 def train(
@@ -104,12 +107,16 @@ def train_keeping_data(
             return None
     else:
         folder.refuse_used()  # before anything is loaded
+    check_trackers(config.train.log)
+    if config.model.encoder is not None and not folder.has_encoder:
+        check_weights(config.model.encoder, config.model.encoder_weights)
     shown = ProgressBar(progress)
     loaded = data = data_for(config, load_data(config.data, progress))
     check_selection(config.train.selection, data)
     _check_inputs(config, data)
+    advice.warn(config, data.task.shape)
     on_data(loaded)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with forked_random_state(place), what_it_cannot_do(place):
         seed_everything(config.seed, INIT, 0)
         encoder = None
         if config.model.freeze_encoder:
@@ -126,13 +133,15 @@ def train_keeping_data(
             if place.type == "cpu":
                 stack.enter_context(cpu_threads(loop.rehearse, _recorded_threads(first)))
             write_environment(folder, config, data, place, command(config, overrides), first)
-            if encoder is not None and folder.encoder() is None:
+            if encoder is not None and not folder.has_encoder:
                 folder.write_encoder(to_bytes(encoder.network.state_dict()))
-            loop.run(state)
+            tracking = stack.enter_context(Tracking(config, folder, 0 if state is None else state["lines"]))
+            loop.run(state, tracking.epoch)
             folder.write_model(to_bytes(method.state_dict()))
             splits, predictions = evaluate_method(method, data, place, shown.evaluating)
             facts = {"selected_epoch": loop.selected_epoch, "seconds": round(loop.elapsed(), 3)}
             finish(folder, config, loaded, splits, predictions, facts)
+            tracking.finish(splits)
     return loaded
 
 
@@ -146,6 +155,7 @@ def command(config: RunConfig, overrides: Iterable[str]) -> str:
 def _check_inputs(config: RunConfig, data: Data) -> None:
     """Refuse settings that the data, or another section, does not allow."""
     images = len(data.task.shape) == 3
+    check_trackers(config.train.log)
     if config.model.encoder is not None and not images:
         raise ConfigError("model.encoder reads images, and this data holds features already. Leave it out.")
     if config.train.augment != "none" and (config.model.freeze_encoder or not images):

@@ -144,8 +144,8 @@ def test_encoders_that_do_not_exist_are_refused(monkeypatch: pytest.MonkeyPatch)
         build_network(ModelConfig(encoder="resnet18", encoder_weights="random"), Task((1, 32, 32), 2, 10, (5, 5)))
     with pytest.raises(ConfigError, match=r"cannot read images of 32x32.*data\.image_size=224"):
         PretrainedEncoder("vit_tiny_patch16_224", SHAPE, "random")
-    with pytest.raises(ConfigError, match=r"cannot be had.*model\.encoder_weights"):
-        PretrainedEncoder("resnet18.nosuchweights", SHAPE, "hub")
+    with pytest.raises(ConfigError, match=r"no weights 'nosuch' of resnet18\. It has .*resnet18\.tv_in1k"):
+        PretrainedEncoder("resnet18.nosuch", SHAPE, "hub")
 
 
 def test_the_target_does_not_move_the_encoder() -> None:

@@ -230,7 +230,7 @@ def _candidate(model: TrainedModel, inputs: Inputs, watch: Watch) -> Candidate:
     readable = RefitInputs(model.method)
 
     def of(x: Tensor) -> NDArray[np.float64]:
-        return in_batches(readable.all, x, model.device, model.method.evaluation_batch).double().cpu().numpy()
+        return in_batches(readable.all, x, model.device, model.method.evaluation_batch).cpu().double().numpy()
 
     train, y = of(data.train.x[places]), data.train.y[places].cpu().numpy()
     answered = of(inputs.x if model.encoder is None else model.encoder(inputs.x))
