@@ -65,7 +65,7 @@ class TrainedModel:
         except DataError as error:
             places = [name for name in PLACES if name in flat(self.config.to_dict()) and name.startswith("data.")]
             command = (self.folder.environment() or {}).get("command")
-            if not places or command is None:
+            if not places or command is None or not command.startswith("sitar "):
                 raise
             again = f"{command} --resume --out {shlex.quote(str(self.folder.path))} --set {places[0]}=NEW"
             raise DataError(f"{error} If the data of this run has moved, say once where it is: `{again}`.") from error
