@@ -1,4 +1,4 @@
-"""Arrays and frames of a user become inputs as a split stores them. What cannot be used is refused as in scikit-learn."""
+"""Arrays and frames of a user become inputs as a split stores them. Others are refused as scikit-learn does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 from torch import Tensor
@@ -18,11 +17,12 @@ from sitar.data.array_dataset import as_features, as_images
 from sitar.errors import DataError, InputError
 
 Channels = Literal["first", "last"] | None
+_NUMBERS = (np.float64, np.float32)
 LEAST = 2  # samples to learn from
 IMAGES = {"dtype": None, "ensure_2d": False, "allow_nd": True}  # how scikit-learn checks them
 
 
-def training_arrays(estimator: BaseEstimator, x: Any, y: Any, channels: Channels) -> tuple[Tensor, NDArray[Any]]:
+def training_arrays(estimator: Any, x: Any, y: Any, channels: Channels) -> tuple[Tensor, NDArray[Any]]:
     """Return inputs and labels to learn from, and let the estimator remember the number and the names of features."""
     if _are_images(x):
         x, y = check_X_y(x, y, ensure_min_samples=LEAST, estimator=estimator, **IMAGES)
@@ -36,10 +36,11 @@ def training_arrays(estimator: BaseEstimator, x: Any, y: Any, channels: Channels
     return inputs, y
 
 
-def new_inputs(estimator: BaseEstimator, x: Any, shape: Sequence[int], channels: Channels) -> Tensor:
+def new_inputs(estimator: Any, x: Any, shape: Sequence[int], channels: Channels) -> Tensor:
     """Return inputs to predict. They must look like those that the estimator was fitted to, of the shape `shape`."""
     if len(shape) == 1:
-        return _features(validate_data(estimator, x, dtype=_NUMBERS, reset=False))
+        features: Any = validate_data(estimator, x, dtype=_NUMBERS, reset=False)
+        return _features(features)
     x = check_array(x, estimator=estimator, input_name="X", **IMAGES)
     if x.ndim not in (3, 4):
         raise InputError(f"X has the shape {x.shape}, and this estimator was fitted to images of shape {tuple(shape)}.")
@@ -50,9 +51,6 @@ def new_inputs(estimator: BaseEstimator, x: Any, shape: Sequence[int], channels:
             f"{tuple(shape)}: channels, height, width."
         )
     return inputs
-
-
-_NUMBERS = (np.float64, np.float32)
 
 
 def _are_images(x: Any) -> bool:

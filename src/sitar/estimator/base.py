@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
@@ -17,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sitar.analysis.audit.first_look import first_look
 from sitar.analysis.latents import posterior_means, shortcut_scores
-from sitar.config import LAST, RunConfig, run_config
+from sitar.config import RunConfig, run_config
 from sitar.data.own_data.npz import NpzConfig
 from sitar.data.types import Data
 from sitar.devices import resolve_device
@@ -80,12 +79,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             with TemporaryDirectory(prefix="sitar-") as place:
                 folder = RunFolder(Path(place) / "run")
                 train_on(config, data, folder, device=device, made_by=f"{self!r}.fit(X, y)", progress=self.verbose)
-                self._keep(folder)
+                self._keep(folder, data)
         except ConfigError as error:
             raise InputError(str(error)) from error
-        if self._model.method.bottleneck() is not None:
-            mu = posterior_means(self._model, data.train.x)
-            self.shortcut_scores_ = shortcut_scores(mu, data.train.y, len(self.classes_)).numpy()
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -124,13 +120,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         run = RunFolder(Path(folder))
         estimator = described(cls, run.estimator(), run.path)
         estimator.device = device
-        estimator._take(run)
+        estimator._model, estimator._run = TrainedModel(run, device), run.files()
         return estimator
 
     def _config(self, seed: int) -> RunConfig:
-        steps = {"epochs": self.max_iter or EPOCHS, "least_steps": 0 if self.max_iter else LEAST_STEPS}
-        if self.max_iter is not None:
-            steps["epochs"] = self.max_iter
+        steps = {"epochs": EPOCHS, "least_steps": LEAST_STEPS} if self.max_iter is None else {"epochs": self.max_iter}
         stop = {"selection": f"{VAL}_{CRITERION}", "patience": self.n_iter_no_change} if self.early_stopping else {}
         raw: dict[str, Any] = {
             "data": {"name": "npz", "channels": self.channels},
@@ -153,18 +147,19 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             )
         return data_for(config, data)
 
-    def _keep(self, folder: RunFolder) -> None:
-        """Keep the files of a run, and what scikit-learn's users expect to find of it."""
+    def _keep(self, folder: RunFolder, data: Data) -> None:
+        """Keep the files of a run, and what users of scikit-learn expect to find after a fit."""
         lines = folder.metrics()
         self.n_iter_ = len(lines)
         self.loss_curve_ = [line["loss"] for line in lines]
         watched = [line[VAL][CRITERION] for line in lines if VAL in line]
         self.validation_scores_ = watched if self.early_stopping else None
-        folder.write_estimator(describe(self))
-        self._take(folder)
-
-    def _take(self, folder: RunFolder) -> None:
         self._model = TrainedModel(folder, self.device)
+        vars(self).pop("shortcut_scores_", None)  # of an earlier fit
+        if self._model.method.bottleneck() is not None:
+            mu = posterior_means(self._model, data.train.x)
+            self.shortcut_scores_ = shortcut_scores(mu, data.train.y, len(self.classes_)).numpy()
+        folder.write_estimator(describe(self))
         self._run = folder.files()
 
     def _logits(self, X: Any) -> NDArray[np.float32]:
@@ -172,7 +167,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         return self._model.logits(new_inputs(self, X, self._model.task.shape, self.channels))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_model"}
+        state: Any = super().__getstate__()
+        return {key: value for key, value in state.items() if key != "_model"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -180,9 +176,18 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             with TemporaryDirectory(prefix="sitar-") as place:
                 folder = RunFolder(Path(place))
                 folder.write_files(self._run)
-                self._take(folder)
+                self._model = TrainedModel(folder, self.device if _is_usable(self.device) else "auto")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _is_usable(device: str) -> bool:
+    """Say whether this machine has the device: an estimator may come from another one."""
+    try:
+        resolve_device(device)
+    except ConfigError:
+        return False
+    return True

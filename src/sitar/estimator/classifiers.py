@@ -9,7 +9,6 @@ import numpy as np
 
 from sitar.estimator.arrays import Channels
 from sitar.estimator.base import RobustClassifier
-from sitar.functional.noise import Distribution
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 
@@ -21,8 +20,8 @@ class SitarClassifier(RobustClassifier):
 
     Parameters
     ----------
-    alpha : strength of the noise. 0, with `lambda_` 0, is the control: the same model without noise.
-    lambda_ : weight of the consistency term.
+    alpha : strength of the noise. 0, with `consistency` 0, is the control: the same model without noise.
+    consistency : weight of the term that keeps the logits the same under the noise (lambda in the paper).
     beta : weight of the VAE's KL divergence.
     noise : "axis" (the paper), "direction", "swap" or "isotropic".
     vae_scale : "sum" (the paper) or "mean": the VAE's terms are divided by the number of features or pixels.
@@ -47,7 +46,7 @@ class SitarClassifier(RobustClassifier):
     n_features_in_, feature_names_in_ : number of features, and their names where X has words as columns.
     n_iter_, loss_curve_ : number of epochs that were trained, and the loss of each.
     validation_scores_ : accuracy on held-out samples after each epoch; None without `early_stopping`.
-    shortcut_scores_ : v of every latent axis, its absolute correlation with the label over the training samples (Eq. 2).
+    shortcut_scores_ : v of every latent axis (Eq. 2): its absolute correlation with the label in the training samples.
 
     """
 
@@ -55,7 +54,7 @@ class SitarClassifier(RobustClassifier):
         self,
         *,
         alpha: float = 1.0,
-        lambda_: float = 10.0,
+        consistency: float = 10.0,
         beta: float = 2.0,
         noise: str = "axis",
         vae_scale: Literal["sum", "mean"] = "sum",
@@ -74,7 +73,7 @@ class SitarClassifier(RobustClassifier):
         verbose: bool = False,
     ) -> None:
         self.alpha = alpha
-        self.lambda_ = lambda_
+        self.consistency = consistency
         self.beta = beta
         self.noise = noise
         self.vae_scale = vae_scale
@@ -93,7 +92,7 @@ class SitarClassifier(RobustClassifier):
         self.verbose = verbose
 
     def _method(self) -> dict[str, Any]:
-        own = {"alpha": self.alpha, "lambda": self.lambda_, "beta": self.beta}
+        own = {"alpha": self.alpha, "lambda": self.consistency, "beta": self.beta}
         return {"name": "sitar", **own, "noise": self.noise, "vae_scale": self.vae_scale}
 
 

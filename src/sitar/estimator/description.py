@@ -15,7 +15,7 @@ from sitar.errors import InputError, RunError
 
 VERSION = 1
 FITTED = ("n_features_in_", "n_iter_", "loss_curve_", "validation_scores_")  # plain values
-ARRAYS = ("classes_", "feature_names_in_")
+ARRAYS = ("classes_", "feature_names_in_", "shortcut_scores_")
 PLAIN = (bool, int, float, str, type(None))
 T = TypeVar("T", bound=BaseEstimator)
 

@@ -82,7 +82,9 @@ def labelled_samples(
     present = np.unique(label[weight > 0])
     if len(present) < 2:
         named = classes[present].tolist()
-        raise InputError(f"All samples that have a weight are of one class, {named[0]!r}: a classifier needs two classes.")
+        raise InputError(
+            f"All samples that have a weight are of one class, {named[0]!r}: a classifier needs two classes."
+        )
     if class_weight is not None:
         weight = weight * compute_sample_weight(class_weight, y)
     return Samples(x, label.astype(np.int64), classes, weight, attribute)
