@@ -42,15 +42,17 @@ def new_inputs(estimator: Any, x: Any, shape: Sequence[int], channels: Channels)
         features: Any = validate_data(estimator, x, dtype=_NUMBERS, reset=False)
         return _features(features)
     x = check_array(x, estimator=estimator, input_name="X", **IMAGES)
-    if x.ndim not in (3, 4):
-        raise InputError(f"X has the shape {x.shape}, and this estimator was fitted to images of shape {tuple(shape)}.")
-    inputs = _images(x, "first" if tuple(x.shape[1:]) == tuple(shape) else channels)
-    if tuple(inputs.shape[1:]) != tuple(shape):
+    _check_images(x)
+    layouts = (
+        {"first": x.shape[1:], "last": (x.shape[-1], *x.shape[1:-1])} if x.ndim == 4 else {"first": (1, *x.shape[1:])}
+    )
+    fitting = [layout for layout, found in layouts.items() if tuple(found) == tuple(shape)]
+    if not fitting:
         raise InputError(
-            f"X has images of shape {tuple(inputs.shape[1:])}, and this estimator was fitted to images of shape "
-            f"{tuple(shape)}: channels, height, width."
+            f"X has the shape {x.shape}, and this estimator was fitted to images of shape {tuple(shape)}: channels, "
+            "height and width."
         )
-    return inputs
+    return _images(x, channels if channels in fitting else fitting[0])
 
 
 def _are_images(x: Any) -> bool:
@@ -64,13 +66,15 @@ def _features(x: NDArray[Any]) -> Tensor:
         raise InputError(f"{error} X must hold finite numbers that float32 can represent.") from error
 
 
-def _images(x: NDArray[Any], channels: Channels) -> Tensor:
-    if x.ndim not in (3, 4):
+def _check_images(x: NDArray[Any]) -> None:
+    if x.ndim not in (3, 4) or 0 in x.shape:
         raise InputError(
             f"X has the shape {x.shape}: expected features (n, d), or images (n, h, w), (n, h, w, c) or (n, c, h, w)."
         )
-    if 0 in x.shape:
-        raise InputError(f"X has the shape {x.shape}: its images are empty.")
+
+
+def _images(x: NDArray[Any], channels: Channels) -> Tensor:
+    _check_images(x)
     try:
         return torch.from_numpy(as_images(x, "X", channels))
     except DataError as error:

@@ -73,8 +73,6 @@ def labelled_samples(
 ) -> Samples:
     """Check what is said of samples, and put it together."""
     weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-    if not weight.any():
-        raise InputError("All values of sample_weight are 0: there is nothing to learn from.")
     if attribute is not None:
         attribute = column_or_1d(attribute)
         check_consistent_length(x, attribute)

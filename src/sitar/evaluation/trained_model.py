@@ -53,7 +53,8 @@ class TrainedModel:
         if self.config.model.freeze_encoder:
             self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder)
             task = self.encoder.task(task)
-        self.method = build_method(self.config, task)
+        with torch.random.fork_rng(devices=[]):  # first weights are drawn, and then replaced
+            self.method = build_method(self.config, task)
         load_weights(folder.model(), self.method, folder.model_file)
         self.method.to(self.device).eval()
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.ci
 QUICK: dict[str, Any] = {"max_iter": 40, "learning_rate": 0.01, "random_state": 0, "device": "cpu"}
 CANNOT = {
     "check_sample_weight_equivalence_on_dense_data": "mini-batches of repeated rows are not those of weighted rows",
+    "check_methods_subset_invariance": "float32 products of one row and of many rows may differ in the last digit",
 }
 
 
@@ -24,6 +25,7 @@ CANNOT = {
         ShortcutRobustClassifier("jtt", **QUICK),
     ],
     expected_failed_checks=lambda estimator: CANNOT,
+    xfail_strict=False,  # the last digit may be the same
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
