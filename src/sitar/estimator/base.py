@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -32,7 +32,10 @@ from sitar.run_folder import RunFolder
 from sitar.splits import VAL
 from sitar.training.run import check_trainable, train_on
 
-EPOCHS, LEAST_STEPS = 60, 1700  # where max_iter is None (docs/protocol.md#your-own-data)
+EPOCHS, LEAST_STEPS = 60, 1000  # where max_iter is None
+HIDDEN = (
+    64  # units of the layers that encode features, at least: a quarter of few features, as in the paper, is too few
+)
 CRITERION = "class_balanced"  # the accuracy on held-out samples by which early stopping compares epochs
 
 
@@ -73,7 +76,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = samples.classes
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         try:
-            config, device = self._config(seed), resolve_device(self.device)
+            config, device = self._config(x.shape[1:], seed), resolve_device(self.device)
             data = self._visible(config, samples.data(self.validation_fraction if self.early_stopping else None, seed))
             check_trainable(config, data)
             with TemporaryDirectory(prefix="sitar-") as place:
@@ -123,12 +126,14 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         estimator._model, estimator._run = TrainedModel(run, device), run.files()
         return estimator
 
-    def _config(self, seed: int) -> RunConfig:
+    def _config(self, shape: Sequence[int], seed: int) -> RunConfig:
+        """Return the settings of the run. Those that `settings` names come last."""
+        few = len(shape) == 1 and shape[0] // 4 < HIDDEN
         steps = {"epochs": EPOCHS, "least_steps": LEAST_STEPS} if self.max_iter is None else {"epochs": self.max_iter}
         stop = {"selection": f"{VAL}_{CRITERION}", "patience": self.n_iter_no_change} if self.early_stopping else {}
         raw: dict[str, Any] = {
             "data": {"name": "npz", "channels": self.channels},
-            "model": {"latent_dim": self.latent_dim},
+            "model": {"latent_dim": self.latent_dim, "feature_hidden": HIDDEN if few else None},
             "method": self._method(),
             "train": {"batch_size": self.batch_size, "learning_rate": self.learning_rate, **steps, **stop},
         }

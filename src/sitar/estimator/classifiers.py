@@ -25,8 +25,8 @@ class SitarClassifier(RobustClassifier):
     beta : weight of the VAE's KL divergence.
     noise : "axis" (the paper), "direction", "swap" or "isotropic".
     vae_scale : "sum" (the paper) or "mean": the VAE's terms are divided by the number of features or pixels.
-    latent_dim : number of latent axes. None: a quarter of the features, ten for images.
-    max_iter : number of epochs. None: 60, and more for small data, until there are 1,700 steps.
+    latent_dim : number of latent axes. None: a quarter of the features, as in the paper, and ten for images.
+    max_iter : number of epochs. None: 60, and more for small data, until there are 1,000 steps.
     batch_size : samples of a step; smaller data is one batch.
     learning_rate : of Adam.
     early_stopping : whether to hold out samples, stop when their class-balanced accuracy no longer rises, and keep the
@@ -53,15 +53,15 @@ class SitarClassifier(RobustClassifier):
     def __init__(
         self,
         *,
-        alpha: float = 1.0,
-        consistency: float = 10.0,
-        beta: float = 2.0,
+        alpha: float = 5.0,
+        consistency: float = 0.3,
+        beta: float = 0.5,
         noise: str = "axis",
         vae_scale: Literal["sum", "mean"] = "sum",
-        latent_dim: int | None = None,
+        latent_dim: int | None = 32,
         max_iter: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
+        batch_size: int = 256,
+        learning_rate: float = 3e-3,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -93,7 +93,7 @@ class SitarClassifier(RobustClassifier):
 
     def _method(self) -> dict[str, Any]:
         own = {"alpha": self.alpha, "lambda": self.consistency, "beta": self.beta}
-        return {"name": "sitar", **own, "noise": self.noise, "vae_scale": self.vae_scale}
+        return {"name": "sitar", **own, "noise": self.noise, "vae_scale": self.vae_scale, "score_floor": True}
 
 
 class ShortcutRobustClassifier(RobustClassifier):
@@ -115,10 +115,10 @@ class ShortcutRobustClassifier(RobustClassifier):
         method: str = "sitar",
         *,
         settings: Mapping[str, Any] | None = None,
-        latent_dim: int | None = None,
+        latent_dim: int | None = 32,
         max_iter: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
+        batch_size: int = 256,
+        learning_rate: float = 3e-3,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
