@@ -33,7 +33,8 @@ class SitarClassifier(RobustClassifier):
         weights of the best epoch.
     validation_fraction : share of the samples that are held out, of each class. Only with `early_stopping`.
     n_iter_no_change : epochs without a better accuracy, after which training stops. Only with `early_stopping`.
-    class_weight : "balanced", or a weight for each class. It multiplies `sample_weight`.
+    class_weight : "balanced", a weight for each class, or None. It multiplies `sample_weight`. Strong noise makes
+        logits small, so that without weights the most frequent class would be predicted too often.
     random_state : an integer makes the result the same in every call.
     channels : "first" or "last": the axis of images that holds channels. None: the one that is at most 4 long.
     settings : every other setting by name, such as {"method.score_floor": True, "train.schedule": "cosine"}.
@@ -65,7 +66,7 @@ class SitarClassifier(RobustClassifier):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
-        class_weight: ClassWeight = None,
+        class_weight: ClassWeight = "balanced",
         random_state: int | np.random.RandomState | None = None,
         channels: Channels = None,
         settings: Mapping[str, Any] | None = None,
@@ -105,8 +106,8 @@ class ShortcutRobustClassifier(RobustClassifier):
         shortcut's values: `fit(X, y, attribute=...)`.
     settings : settings of the method and of training by name, such as {"method.copies": 50}.
 
-    The other parameters and the attributes are those of `SitarClassifier`. Methods without a latent, such as
-    "diffusion", have no `shortcut_scores_`.
+    The other parameters and the attributes are those of `SitarClassifier`, but classes have no weights by default.
+    Methods without a latent, such as "diffusion", have no `shortcut_scores_`.
 
     """
 
