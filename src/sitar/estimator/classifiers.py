@@ -102,7 +102,7 @@ class ShortcutRobustClassifier(RobustClassifier):
 
     Parameters
     ----------
-    method : name of the method, such as "erm", "jtt", "lff" or "group_dro". Those that need groups are given the
+    method : name of the method, such as "erm", "jtt" or "lff". Those that need groups are given the
         shortcut's values: `fit(X, y, attribute=...)`.
     settings : settings of the method and of training by name, such as {"method.copies": 50}.
 
