@@ -23,7 +23,7 @@ class SitarClassifier(RobustClassifier):
     alpha : strength of the noise. 0, with `consistency` 0, is the control: the same model without noise.
     consistency : weight of the term that keeps the logits the same under the noise (lambda in the paper).
     beta : weight of the VAE's KL divergence.
-    noise : "axis" (the paper), "direction", "swap" or "isotropic".
+    noise : kind of noise: "axis" is the paper's, and docs/methods/sitar.md describes the others.
     vae_scale : "sum" (the paper) or "mean": the VAE's terms are divided by the number of features or pixels.
     latent_dim : number of latent axes. None: a quarter of the features, as in the paper, and ten for images.
     max_iter : number of epochs. None: 60, and more for small data, until there are 1,000 steps.
