@@ -19,7 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from sitar import ShortcutRobustClassifier, SitarClassifier
 from sitar.errors import InputError
 
-X, Y = make_classification(150, 6, n_informative=4, n_redundant=0, class_sep=2.0, n_clusters_per_class=1, random_state=0)
+X, Y = make_classification(
+    150, 6, n_informative=4, n_redundant=0, class_sep=2.0, n_clusters_per_class=1, random_state=0
+)
 WORDS = np.array(["no", "yes"])[Y]
 QUICK: dict[str, Any] = {"max_iter": 25, "learning_rate": 0.02, "random_state": 0, "device": "cpu"}
 
