@@ -66,8 +66,9 @@ def test_fitted_attributes(fitted: SitarClassifier) -> None:
     assert ((fitted.shortcut_scores_ >= 0) & (fitted.shortcut_scores_ <= 1)).all()
 
 
-def test_shortcut_scores_are_correlations_of_the_axes(fitted: SitarClassifier) -> None:
+def test_shortcut_scores_are_correlations_of_the_axes() -> None:
     x, y = features()
+    fitted = SitarClassifier(**QUICK, class_weight=None).fit(x, y)
     bottleneck = fitted._model.method.bottleneck()
     assert bottleneck is not None
     mu = bottleneck.latent(torch.tensor(x, dtype=torch.float32)).detach().numpy()
