@@ -46,7 +46,7 @@ def new_inputs(estimator: Any, x: Any, shape: Sequence[int], channels: Channels)
     layouts: dict[Literal["first", "last"], tuple[int, ...]] = {"first": (1, *x.shape[1:])}
     if x.ndim == 4:
         layouts = {"first": x.shape[1:], "last": (x.shape[3], *x.shape[1:3])}
-    fitting = [layout for layout, found in layouts.items() if found == tuple(shape)]
+    fitting: list[Channels] = [layout for layout, found in layouts.items() if found == tuple(shape)]
     if not fitting:
         raise InputError(
             f"X has the shape {x.shape}, and this estimator was fitted to images of shape {tuple(shape)}: channels, "
