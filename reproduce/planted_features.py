@@ -67,7 +67,8 @@ TABLE = """\
 This is the price of the noise on real data: Wisconsin's breast cancer table, as scikit-learn ships it, with 569 samples
 of 30 features. A seed splits it, three quarters to train on. Classes are balanced by weights. *SITAR, gentle* is
 `SitarClassifier(alpha=1, consistency=1)`. Here many features tell the label, and nothing says that one of them is a
-shortcut. The strong noise of the defaults then costs accuracy, and gentle noise costs little.
+shortcut. The strong noise of the defaults then costs accuracy, and gentle noise costs little. Class weights as a
+default and the gentle values were chosen on one split of this same table, so these rows are no test of that choice.
 """
 WHEN = """
 ## When to use what
