@@ -7,14 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sitar import functional, nn
+    from sitar.estimator.classifiers import ShortcutRobustClassifier, SitarClassifier
     from sitar.evaluation.trained_model import load
     from sitar.reporting.frame import frame
     from sitar.training.run import train
 
-__all__ = ["__version__", "frame", "functional", "load", "nn", "train"]
+__all__ = [
+    "ShortcutRobustClassifier",
+    "SitarClassifier",
+    "__version__",
+    "frame",
+    "functional",
+    "load",
+    "nn",
+    "train",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ShortcutRobustClassifier": "sitar.estimator.classifiers",
+    "SitarClassifier": "sitar.estimator.classifiers",
     "frame": "sitar.reporting.frame",
     "load": "sitar.evaluation.trained_model",
     "train": "sitar.training.run",

@@ -64,6 +64,12 @@ class ModelConfig(Config):
         gt=0,
         description="hidden units of the posterior's heads in pixel space, which are then MLPs; null: linear heads",
     )
+    feature_hidden: int | None = Field(
+        default=None,
+        gt=0,
+        description="hidden units of both layers that encode features; null: half and a quarter of the features, the "
+        "paper, which is narrow for few features",
+    )
     hidden: int = Field(default=128, gt=0, description="hidden units of the classifier")
     activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the classifier")
     encoder: str | None = Field(

@@ -23,3 +23,7 @@ class ExportError(SitarError):
 
 class TrainingError(SitarError):
     """Training cannot go on, for example because the loss is no longer finite."""
+
+
+class InputError(SitarError, ValueError):
+    """An estimator was given a parameter or an array that it cannot use. It is a ValueError, as in scikit-learn."""

@@ -8,6 +8,7 @@ environment.json  commit, versions, device, seed, checksum of the data
 checkpoint/       model.safetensors, encoder.safetensors where it is frozen, and state.pt while the run is not done
 export/           model.onnx and model.pt2, where `sitar export` has written them
 trackers/         what TensorBoard, W&B and MLflow keep of the run, where train.log names them
+estimator.json    where an estimator of scikit-learn made the run: its class, parameters, classes and feature names
 artifacts/        what a report shows and only a model can make: explain.json with .npz files, theory.json, audit/
 done              written last
 
@@ -158,6 +159,10 @@ class RunFolder:
     @property
     def trackers(self) -> Path:
         return self.path / "trackers"
+
+    @property
+    def estimator_file(self) -> Path:
+        return self.path / "estimator.json"
 
     @property
     def artifacts(self) -> Path:
@@ -433,6 +438,38 @@ class RunFolder:
             return read_npz(file)
         except ValueError as error:
             raise RunError(f"{error}.") from error
+
+    # The run of an estimator, which keeps its files in memory
+
+    def files(self) -> dict[str, bytes]:
+        """Return every file of a finished run by its path in the folder."""
+        paths = sorted(path for path in self.path.rglob("*") if path.is_file())
+        return {path.relative_to(self.path).as_posix(): self._bytes(path) for path in paths}
+
+    def write_files(self, files: Mapping[str, bytes]) -> None:
+        """Write the files of a finished run into this folder, which must be new or empty, `done` last."""
+        self.refuse_used()
+        try:
+            for name in sorted(files, key=lambda name: name == "done"):
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(self.path / name, files[name])
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def write_estimator(self, description: Mapping[str, Any]) -> None:
+        write_atomic(self.estimator_file, to_json(description))
+
+    def estimator(self) -> dict[str, Any]:
+        """Return the description of the estimator that made the run."""
+        self.result()  # refuses what is no finished run
+        if not self.estimator_file.exists():
+            raise RunError(
+                f"The run in {str(self.path)!r} was not made by an estimator. `sitar.load` reads it as a model."
+            )
+        try:
+            return dict(json.loads(self._bytes(self.estimator_file)))
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{str(self.estimator_file)!r} is damaged: {error}.") from error
 
     # What commands find out about a finished run
 

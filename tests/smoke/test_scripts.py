@@ -110,7 +110,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
-@pytest.mark.parametrize("name", ["cost", "chroma_z2", "traversal", "dispersion"])
+@pytest.mark.parametrize("name", ["cost", "chroma_z2", "traversal", "dispersion", "planted_features"])
 def test_a_measured_page_is_what_its_record_says(name: str) -> None:
     module = script(f"reproduce/{name}.py")
     record = getattr(module, "RECORD", None)
@@ -265,3 +265,16 @@ def test_a_referee_is_measured_at_the_other_attribute_being_equal() -> None:
     odds = 3.0 * male + 10.0 * blond + 4.0 * male * blond
     assert traversal.difference(odds, truth, "male") == pytest.approx((3 + 7) / 2)
     assert traversal.difference(odds, truth, "blond") == pytest.approx((10 + 14) / 2)
+
+
+@pytest.mark.parametrize("core", ["moves", "decides"])
+def test_planted_features_hold_what_the_page_says(core: str) -> None:
+    planted = script("reproduce/planted_features.py")
+    (x, y, shortcut), (test_x, test_y, test_shortcut) = planted.data(core, 0.95, 7)
+    assert x.shape == (4000, 32)
+    assert (y == shortcut).mean() == pytest.approx(0.95, abs=0.01)
+    assert (test_y == test_shortcut).mean() == pytest.approx(0.5, abs=0.02)
+    mixed = max(abs(np.corrcoef(test_x[:, i], test_shortcut)[0, 1]) for i in range(32))
+    assert mixed < 0.9  # no column is the shortcut: alone it would have 0.95
+    weights = np.linalg.lstsq(test_x - test_x.mean(0), test_shortcut - test_shortcut.mean(), rcond=None)[0]
+    assert np.corrcoef((test_x - test_x.mean(0)) @ weights, test_shortcut)[0, 1] == pytest.approx(0.95, abs=0.01)

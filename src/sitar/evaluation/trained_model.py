@@ -53,7 +53,8 @@ class TrainedModel:
         if self.config.model.freeze_encoder:
             self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder)
             task = self.encoder.task(task)
-        self.method = build_method(self.config, task)
+        with torch.random.fork_rng(devices=[]):  # first weights are drawn, and then replaced
+            self.method = build_method(self.config, task)
         load_weights(folder.model(), self.method, folder.model_file)
         self.method.to(self.device).eval()
 
@@ -65,7 +66,7 @@ class TrainedModel:
         except DataError as error:
             places = [name for name in PLACES if name in flat(self.config.to_dict()) and name.startswith("data.")]
             command = (self.folder.environment() or {}).get("command")
-            if not places or command is None:
+            if not places or command is None or not command.startswith("sitar "):
                 raise
             again = f"{command} --resume --out {shlex.quote(str(self.folder.path))} --set {places[0]}=NEW"
             raise DataError(f"{error} If the data of this run has moved, say once where it is: `{again}`.") from error

@@ -86,7 +86,7 @@ def build_backbone(model: ModelConfig, inputs: Inputs) -> tuple[nn.Module | None
 def build_encoder(model: ModelConfig, shape: tuple[int, ...]) -> ConvEncoder | FeatureEncoder:
     """Build the encoder that reads the output of the backbone."""
     if len(shape) == 1:
-        return FeatureEncoder(shape[0])
+        return FeatureEncoder(shape[0], model.feature_hidden)
     try:
         return ConvEncoder(shape, model.channels)
     except ValueError as error:

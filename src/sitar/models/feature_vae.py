@@ -7,13 +7,18 @@ from torch import Tensor, nn
 
 
 class FeatureEncoder(nn.Module):
-    """The encoder has two linear layers with GELU, from d to d/2 and to d/4 (appendix). d/4 is `out_features`."""
+    """The encoder has two linear layers with GELU, from d to d/2 and to d/4 (appendix). d/4 is `out_features`.
 
-    def __init__(self, features: int) -> None:
+    With `hidden` both layers have this width instead.
+    """
+
+    def __init__(self, features: int, hidden: int | None = None) -> None:
         super().__init__()
-        half, self.out_features = max(1, features // 2), max(1, features // 4)
         self.features = features
-        self.layers = nn.Sequential(nn.Linear(features, half), nn.GELU(), nn.Linear(half, self.out_features), nn.GELU())
+        self.hidden = hidden or max(1, features // 2)
+        self.out_features = hidden or max(1, features // 4)
+        first, second = nn.Linear(features, self.hidden), nn.Linear(self.hidden, self.out_features)
+        self.layers = nn.Sequential(first, nn.GELU(), second, nn.GELU())
 
     def forward(self, x: Float[Tensor, "batch feature"]) -> Float[Tensor, "batch quarter"]:
         return self.layers(x)
@@ -24,8 +29,8 @@ class FeatureDecoder(nn.Module):
 
     def __init__(self, latent_dim: int, encoder: FeatureEncoder) -> None:
         super().__init__()
-        half = max(1, encoder.features // 2)
-        self.layers = nn.Sequential(nn.Linear(latent_dim, half), nn.GELU(), nn.Linear(half, encoder.features))
+        first, second = nn.Linear(latent_dim, encoder.hidden), nn.Linear(encoder.hidden, encoder.features)
+        self.layers = nn.Sequential(first, nn.GELU(), second)
 
     def forward(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch feature"]:
         return self.layers(z)

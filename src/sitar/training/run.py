@@ -110,39 +110,56 @@ def train_keeping_data(
     check_trackers(config.train.log)
     if config.model.encoder is not None and not folder.has_encoder:
         check_weights(config.model.encoder, config.model.encoder_weights)
-    shown = ProgressBar(progress)
-    loaded = data = data_for(config, load_data(config.data, progress))
-    check_selection(config.train.selection, data)
-    _check_inputs(config, data)
-    advice.warn(config, data.task.shape)
+    loaded = data_for(config, load_data(config.data, progress))
+    check_trainable(config, loaded)
+    advice.warn(config, loaded.task.shape)
     on_data(loaded)
-    with forked_random_state(place), what_it_cannot_do(place):
+    made_by = command(config, overrides)
+    train_on(config, loaded, folder, device=place, made_by=made_by, resuming=resuming, progress=progress)
+    return loaded
+
+
+def train_on(
+    config: RunConfig,
+    loaded: Data,
+    folder: RunFolder,
+    *,
+    device: torch.device,
+    made_by: str,
+    resuming: bool = False,
+    progress: bool = False,
+) -> None:
+    """Train on data that is in memory, as the method may see it, and leave a finished run in `folder`.
+
+    `made_by` is the command that makes the run, for the record.
+    """
+    shown, data = ProgressBar(progress), loaded
+    with forked_random_state(device), what_it_cannot_do(device):
         seed_everything(config.seed, INIT, 0)
         encoder = None
         if config.model.freeze_encoder:
-            encoder = FrozenEncoder(config.model, data.task.shape, place, folder)
+            encoder = FrozenEncoder(config.model, data.task.shape, device, folder)
             with shown:
                 data = encoder.data(data, shown.evaluating)
         method = build_method(config, data.task)
-        loop = Loop(method, data, config, folder=folder, device=place, shown=shown)
+        loop = Loop(method, data, config, folder=folder, device=device, shown=shown)
         with folder.lock(), shown, ExitStack() as stack:
             state = load_state(folder) if resuming else None
             if not resuming:
                 folder.create(config.to_dict())
             first = _first_environment(folder, data)
-            if place.type == "cpu":
+            if device.type == "cpu":
                 stack.enter_context(cpu_threads(loop.rehearse, _recorded_threads(first)))
-            write_environment(folder, config, data, place, command(config, overrides), first)
+            write_environment(folder, config, data, device, made_by, first)
             if encoder is not None and not folder.has_encoder:
                 folder.write_encoder(to_bytes(encoder.network.state_dict()))
             tracking = stack.enter_context(Tracking(config, folder, 0 if state is None else state["lines"]))
             loop.run(state, tracking.epoch)
             folder.write_model(to_bytes(method.state_dict()))
-            splits, predictions = evaluate_method(method, data, place, shown.evaluating)
+            splits, predictions = evaluate_method(method, data, device, shown.evaluating)
             facts = {"selected_epoch": loop.selected_epoch, "seconds": round(loop.elapsed(), 3)}
             finish(folder, config, loaded, splits, predictions, facts)
             tracking.finish(splits)
-    return loaded
 
 
 def command(config: RunConfig, overrides: Iterable[str]) -> str:
@@ -152,8 +169,9 @@ def command(config: RunConfig, overrides: Iterable[str]) -> str:
     return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
 
 
-def _check_inputs(config: RunConfig, data: Data) -> None:
+def check_trainable(config: RunConfig, data: Data) -> None:
     """Refuse settings that the data, or another section, does not allow."""
+    check_selection(config.train.selection, data)
     images = len(data.task.shape) == 3
     check_trackers(config.train.log)
     if config.model.encoder is not None and not images:

@@ -154,3 +154,14 @@ def test_heads_have_a_hidden_layer_where_it_is_asked_for(build):
         assert model.mean is not model.log_variance
     features = Task((16,), 2, 10, (5, 5), (torch.zeros(16), torch.ones(16)))
     assert isinstance(build(ModelConfig(head_hidden=256), features).mean, nn.Linear)
+
+
+@pytest.mark.parametrize("build", [build_vae, build_network])
+def test_few_features_may_have_wide_layers(build):
+    features = Task((6,), 2, 10, (5, 5), (torch.zeros(6), torch.ones(6)))
+    shapes = [tuple(p.shape) for p in build(ModelConfig(), features).encoder.parameters() if p.ndim == 2]
+    assert shapes == [(3, 6), (1, 3)]  # the paper's half and quarter
+    model = build(ModelConfig(feature_hidden=64), features)
+    assert [tuple(p.shape) for p in model.encoder.parameters() if p.ndim == 2] == [(64, 6), (64, 64)]
+    if build is build_vae:
+        assert [tuple(p.shape) for p in model.decoder.parameters() if p.ndim == 2] == [(64, 10), (6, 64)]

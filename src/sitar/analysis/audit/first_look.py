@@ -36,8 +36,11 @@ FirstLook = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
 
-def first_look(config: NamedConfig, data: Data) -> tuple[FirstLook, Arrays]:
-    """Score every simple cue of the training samples. Return plain values, and pictures as uint8 arrays by name."""
+def first_look(config: NamedConfig, data: Data, features: Sequence[str] = ()) -> tuple[FirstLook, Arrays]:
+    """Score every simple cue of the training samples. Return plain values, and pictures as uint8 arrays by name.
+
+    `features` are the names of the features, where they have some.
+    """
     train, classes = data.train, data.classes
     index = subset(len(train), MOST_SAMPLES)
     x, y = train.x[index], train.y[index].cpu().numpy()
@@ -59,7 +62,7 @@ def first_look(config: NamedConfig, data: Data) -> tuple[FirstLook, Arrays]:
         look["verdict"] = {"kind": "too few", "words": f"{words}{LEAST_SAMPLES} of each class are needed."}
         return look, {}
     columns = written_down(config, data, index.numpy())
-    cues = [*columns.cues, *_measured(x)]  # of those that tell the same, the first is named first
+    cues = [*columns.cues, *_measured(x, features)]  # of those that tell the same, the first is named first
     scores = score_cues(cues, y, len(classes))
     order = sorted(range(len(cues)), key=lambda i: (-round(scores[i].accuracy, 2), cues[i].kind == "component"))
     ranked = [(cues[i], scores[i]) for i in order]
@@ -85,9 +88,9 @@ def first_look(config: NamedConfig, data: Data) -> tuple[FirstLook, Arrays]:
     return look, arrays
 
 
-def _measured(x: Tensor) -> list[Cue]:
+def _measured(x: Tensor, names: Sequence[str]) -> list[Cue]:
     """Return the cues that the inputs themselves hold. What is the same for all samples is none."""
-    measured, kind = (image_properties(x), "image") if x.ndim == 4 else (feature_properties(x), "feature")
+    measured, kind = (image_properties(x), "image") if x.ndim == 4 else (feature_properties(x, names), "feature")
     return [
         Cue(name, "component" if name.startswith("principal") else kind, values)
         for name, values in measured.items()

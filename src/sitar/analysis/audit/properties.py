@@ -5,6 +5,8 @@ Each property is a small array of numbers. A property of several numbers, such a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,10 +34,11 @@ def image_properties(x: Tensor) -> Properties:
     return measured | _components(small.flatten(1))
 
 
-def feature_properties(x: Tensor) -> Properties:
+def feature_properties(x: Tensor, names: Sequence[str] = ()) -> Properties:
     """Take features (sample, feature) one by one, if there are not too many, and their principal components."""
     x = x.double()
-    single = {f"feature {i}": x[:, [i]].numpy() for i in range(x.shape[1])} if x.shape[1] <= MOST_FEATURES else {}
+    names = names or [f"feature {i}" for i in range(x.shape[1])]
+    single = {name: x[:, [i]].numpy() for i, name in enumerate(names)} if x.shape[1] <= MOST_FEATURES else {}
     return single | _components((x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-12))
 
 
