@@ -51,7 +51,8 @@ class Dataset:
     needs_files: ClassVar[bool] = True
     """False: with its default settings the data set needs no file of the user."""
 
-    licence: ClassVar[str]
+    licence: ClassVar[str] = ""
+    """That of the data, in words; empty: not known."""
     citation: ClassVar[str] = ""
     homepage: ClassVar[str] = ""
     by_hand: ClassVar[str] = ""
