@@ -70,7 +70,7 @@ def measure(column: str, seed: int, rows: Sequence[str], folders: Sequence[Path]
     fixed = [score(predict_split(model.method.logits, test, model.device)) for model in models]
     pool = Pool(
         list(map(str, folders)), list(rows), first.classes, [str(place) for place in range(len(new))],
-        np.stack([model.predict(new.x) for model in models]),
+        np.stack([model.predict_index(new.x) for model in models]),
     )  # fmt: skip
     chosen, refitted = [], []
     for draw in range(DRAWS):

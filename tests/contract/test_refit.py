@@ -207,7 +207,7 @@ def test_answers_with_probabilities_are_weighted(
     weighted = made([runs("erm")], file, images, tmp_path / "weighted").result()["refit"]
     equal = made([runs("erm")], plain, images, tmp_path / "plain").result()["refit"]
     assert (weighted["weighted"], equal["weighted"]) == (True, False)
-    right = load(runs("erm"), "cpu").predict(np.load(images)["x"][places]) == labels[places]
+    right = load(runs("erm"), "cpu").predict_index(np.load(images)["x"][places]) == labels[places]
     expected = np.average(right, weights=1 / np.array(chance))
     assert weighted["before"][0]["accuracy"] == pytest.approx(expected)
     assert equal["before"][0]["accuracy"] == pytest.approx(right.mean())

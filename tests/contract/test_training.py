@@ -483,8 +483,8 @@ def test_a_loaded_run_predicts(finished: RunFolder, tiny_data: Data) -> None:
     x = tiny_data.evaluation["ood_test"].x[:100]
     stored = predictions(finished)["ood_test/logits"][:100]
     np.testing.assert_allclose(model.logits(x), stored, rtol=1e-5, atol=1e-6)
-    assert (model.predict(x) == stored.argmax(1)).all()
-    assert model.predict(x).shape == (100,)
+    assert (model.predict_index(x) == stored.argmax(1)).all()
+    assert model.predict(x).tolist() == [tiny_data.classes[i] for i in stored.argmax(1)]
     probability = model.predict_proba(x)
     assert probability.shape == (100, 2)
     np.testing.assert_allclose(probability.sum(1), 1, rtol=1e-6)

@@ -52,7 +52,7 @@ def test_labels_that_exist_choose(place: Path) -> None:
     assert f"Chosen: {choice['chosen']['run']}" in said
     truth, x = np.load(place / "truth.npy"), np.load(place / "new.npz")["x"]
     for standing in choice["standings"]:
-        real = (library.load(place / standing["run"], device="cpu").predict(x) == truth).mean()
+        real = (library.load(place / standing["run"], device="cpu").predict_index(x) == truth).mean()
         assert standing["interval"][0] - 0.1 < real < standing["interval"][1] + 0.1
     assert [standing["label"] for standing in choice["standings"]] == ["erm", "control"]
 

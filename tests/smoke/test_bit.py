@@ -48,7 +48,7 @@ def test_questions_are_those_of_ask(tmp_path: Path) -> None:
     folder = run(settings("erm"), tmp_path / "erm")
     model = load(folder, "cpu")
     x = model.data.evaluation["val_ood"].x
-    said = model.predict(x)
+    said = model.predict_index(x)
     other = said.copy()
     other[:30] = 1 - other[:30]
     pool = bit.Pool(["a", "b"], ["a", "b"], model.classes, [str(i) for i in range(len(x))], bit.np.stack([said, other]))

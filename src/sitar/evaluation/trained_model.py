@@ -32,9 +32,11 @@ def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> Train
 
 
 class TrainedModel:
-    """A trained model predicts from inputs as the training data stores them. It does not need that data.
+    """A trained model predicts for new inputs. It does not need the data that it was trained on.
 
-    Images are uint8 (n, channel, height, width), or floats in [0, 1]. Features are (n, feature).
+    Inputs are paths of image files, PIL images, or an array as the training data stores them: images as uint8
+    (n, channel, height, width) or as floats in [0, 1], features as numbers (n, feature). A path may also lead to a
+    folder of images, a table or an .npz file, as `sitar predict` reads them.
     """
 
     def __init__(
@@ -76,15 +78,21 @@ class TrainedModel:
         """Return the names of the classes."""
         return tuple(self.result["classes"]) if "classes" in self.result else self.data.classes
 
-    def logits(self, x: Tensor | np.ndarray) -> np.ndarray:
+    def logits(self, x: Any) -> np.ndarray:
         """Return class scores (n, class) in float32."""
-        x = torch.as_tensor(x)
+        from sitar.evaluation.inputs import as_inputs  # it knows this class
+
+        x = as_inputs(x, self)
         expected = self.task.shape
         if tuple(x.shape[1:]) != expected:
             raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
         in_range = x.dtype == torch.uint8 or (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all()))
         if len(expected) == 3 and not in_range:
             raise DataError("Expected images as uint8, or as floats in [0, 1].")
+        if len(expected) == 1:
+            x = x.float()  # also bytes, which are pixels elsewhere
+            if not x.isfinite().all():
+                raise DataError("Features have values that are missing, NaN or infinite, in 32 bits.")
         with what_it_cannot_do(self.device):
             if self.encoder is not None:
                 x = self.encoder(x)
@@ -94,13 +102,18 @@ class TrainedModel:
         """Return class scores of inputs as a batch carries them. They have a gradient by `x`."""
         return self.method.logits(x if self.encoder is None else self.encoder.network(x))
 
-    def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:
-        """Return class probabilities (n, class)."""
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """Return class probabilities (n, class), in the order of `classes`."""
         return softmax(self.logits(x))
 
-    def predict(self, x: Tensor | np.ndarray) -> np.ndarray:
-        """Return the index of the most probable class for each input."""
+    def predict_index(self, x: Any) -> np.ndarray:
+        """Return the place in `classes` of the most probable class of each input."""
         return self.logits(x).argmax(1)
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Return the most probable class of each input: its name, or its number where classes are numbered."""
+        index, names = self.predict_index(x), self.classes
+        return index if list(names) == [str(i) for i in range(len(names))] else np.array(names)[index]
 
     def evaluate(self) -> dict[str, dict[str, Any]]:
         """Compute the metrics of every split again."""

@@ -46,7 +46,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
         name, reason = next(iter(bad.items()))
         notes.append(f"{len(bad):,} images cannot be read and are left out, such as {name}: {reason}.")
     inputs = [_only(one, names) for one in inputs]
-    predictions = np.stack([model.predict(one.x) for model, one in zip(models, inputs, strict=True)])
+    predictions = np.stack([model.predict_index(one.x) for model, one in zip(models, inputs, strict=True)])
     files = None if inputs[0].files is None else [Path(os.path.abspath(file)) for file in inputs[0].files]
     shape = models[0].task.shape
     in_array = holds_images(models[0]) and (files is None or shape[0] not in (1, 3))  # files of other channels: rare

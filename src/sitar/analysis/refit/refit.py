@@ -256,7 +256,7 @@ def _facts(fitted: Fitted, probabilities: Sequence[float | None], y: NDArray[np.
     weight = importance(probabilities)
     before = []
     for candidate in fitted.candidates:
-        right = candidate.model.predict(candidate.inputs.x) == y
+        right = candidate.model.predict_index(candidate.inputs.x) == y
         before.append({"run": str(candidate.model.folder.path), **expected_accuracy(right, weight)})
     return {
         "answers": len(y),

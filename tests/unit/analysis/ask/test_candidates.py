@@ -22,7 +22,7 @@ def test_predictions_are_those_of_the_models(place: Path, tmp_path: Path) -> Non
     assert pool.files is not None
     x = np.stack([np.asarray(Image.open(file)).transpose(2, 0, 1) for file in pool.files])
     for row, name in zip(pool.predictions, "ab", strict=True):
-        np.testing.assert_array_equal(row, sitar.load(place / name, device="cpu").predict(x))
+        np.testing.assert_array_equal(row, sitar.load(place / name, device="cpu").predict_index(x))
     np.testing.assert_array_equal(pool.disagree, pool.predictions[0] != pool.predictions[1])
 
 
