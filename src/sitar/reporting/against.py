@@ -92,7 +92,10 @@ def points(difference: float) -> str:
 
 
 def find_row(rows: Sequence[Row], name: str) -> Row:
-    """Return the row of this name: its label, the end of its preset, or its method. Capitals do not matter."""
+    """Return the row of this name: its label, its preset, the end of that, or its method. Capitals do not matter.
+
+    Several rows may have one preset, where `method.name` put another method into it. Then the method decides.
+    """
     wanted = name.lower()
     kinds: tuple[Callable[[Row], str], ...] = (
         lambda row: row.label,
@@ -102,8 +105,10 @@ def find_row(rows: Sequence[Row], name: str) -> Row:
     )
     for kind in kinds:
         found = [row for row in rows if kind(row).lower() == wanted]
-        if len(found) == 1:
-            return found[0]
+        by_method = [row for row in found if kinds[-1](row).lower() == wanted.rpartition("/")[2]]
+        for rows_left in (found, by_method):
+            if len(rows_left) == 1:
+                return rows_left[0]
         if found:
             raise RunError(
                 f"{name!r} is the name of {len(found)} rows: {'; '.join(row.label for row in found)}. Write one of "

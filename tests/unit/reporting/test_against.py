@@ -210,3 +210,15 @@ def test_a_row_is_found_by_label_preset_or_method(tmp_path: Path) -> None:
         RunError, match=r"is the name of 2 rows: made/sitar method.alpha=1.0.*; made/sitar method.alpha"
     ):
         find_row(two, "sitar")
+
+
+def test_a_method_in_the_preset_of_another_leaves_the_name_to_its_owner(tmp_path: Path) -> None:
+    erm, mine = (make_run(tmp_path / name, "erm", explained=False) for name in ("erm", "mine"))
+    config, result = mine.read_config(), mine.result()
+    config["method"] = {**config["method"], "name": "mine", "strength": 1.0}
+    mine.write_config(config)
+    mine.result_file.write_text(json.dumps({**result, "method": "mine"}))
+    rows = group_runs(read_runs([erm.path, mine.path]))
+    assert find_row(rows, "ERM") is find_row(rows, "made/erm") is rows[0]
+    assert find_row(rows, "mine") is rows[1]
+    assert [row.label for row in rows] == ["made/erm method.name=erm", "made/erm method.name=mine method.strength=1.0"]
