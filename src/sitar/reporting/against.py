@@ -53,9 +53,11 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return the interval, which ends where a difference of fractions does."""
+        """Return the interval, which ends where a difference does: of fractions, or of distances from an ideal."""
         low, high = self.difference.interval(self.level)
-        return max(-1.0, low), min(1.0, high)
+        ideal = METRICS[self.metric].ideal
+        largest = 1.0 if ideal is None else max(ideal, 1 - ideal)
+        return max(-largest, low), min(largest, high)
 
     @property
     def told_apart(self) -> bool:

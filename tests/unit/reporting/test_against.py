@@ -120,6 +120,7 @@ def test_an_interval_ends_where_a_difference_does(tmp_path: Path) -> None:
     mine, theirs = made_row(tmp_path, "jtt"), made_row(tmp_path, "lfff")
     wide = Difference(np.array([0.1, 0.5]), np.array([0.1, 0.5]), np.eye(2))
     assert Verdict(mine, theirs, "ood_test", "average", [0, 1], wide, 0.95, 1.0).interval == (-1.0, 1.0)
+    assert Verdict(mine, theirs, "ood_test", "shortcut_auc", [0, 1], wide, 0.95, 1.0).interval == (-0.5, 0.5)
 
 
 def test_seeds_that_both_have_are_compared(tmp_path: Path) -> None:
