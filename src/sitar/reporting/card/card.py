@@ -43,9 +43,17 @@ def write_card(
 
 
 def make_card(
-    paths: Sequence[Path], *, name: str | None = None, licence: str | None = None, repository: str | None = None
+    paths: Sequence[Path],
+    *,
+    name: str | None = None,
+    licence: str | None = None,
+    repository: str | None = None,
+    only_exported: bool = False,
 ) -> str:
-    """Return the text of the card of the first run. The others are the same setting with other seeds."""
+    """Return the text of the card of the first run. The others are the same setting with other seeds.
+
+    With `only_exported`, the exported files are published without the run, and the card tells how to use them alone.
+    """
     runs = read_runs(paths)
     rows = group_runs(runs)
     if len(rows) > 1:
@@ -76,6 +84,7 @@ def make_card(
         settings=_settings(run),
         preset=_preset(run),
         versions=dict.fromkeys(("sitar", "torch")) | dict(run.environment.get("versions") or {}),
+        only_exported=only_exported,
         exported=[file.name for file in run.folder.exports()],
         class_counts=_class_counts(run),
     )

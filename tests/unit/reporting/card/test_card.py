@@ -149,6 +149,20 @@ def test_a_first_look_beside_the_run_is_told_if_it_is_of_the_same_data(tmp_path:
         assert ("Top left corner tells the label." in section(make_card([mine.path]), "Audit")) == told
 
 
+def test_the_card_tells_how_to_use_what_is_published(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    (folder.path / "export").mkdir()
+    for name, runtime in (("model.pt2", "torch.export.load"), ("model.onnx", "onnxruntime.InferenceSession")):
+        (folder.path / "export" / name).write_bytes(b"")
+        whole, alone = (
+            section(make_card([folder.path], only_exported=only), "How to use it") for only in (False, True)
+        )
+        assert runtime in whole
+        assert runtime in alone
+        assert "sitar predict" in whole
+        assert "sitar " not in alone, "the run is not there for it to read"
+
+
 def test_names_of_users_do_not_break_the_card(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", classes=("a|b <script>", "[x](javascript:1)\n# no"), explained=False)
     change(folder, attributes={"place": ["*in*", "_out_"]})
