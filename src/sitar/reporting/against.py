@@ -228,6 +228,12 @@ def _slope(metric: Metric, value: float) -> float:
 
 
 def _shared_seeds(row: Row, reference: Row) -> list[int]:
+    for one in (row, reference):
+        if len(set(one.seeds)) < len(one.seeds):
+            folders = ", ".join(repr(str(run.folder.path)) for run in one.runs)
+            raise RunError(
+                f"{one.label} has a seed twice ({_listed(one.seeds)}): {folders}. Give one run of each seed."
+            )
     seeds = [seed for seed in row.seeds if seed in reference.seeds]
     if not seeds:
         raise RunError(

@@ -223,3 +223,12 @@ def test_a_method_in_the_preset_of_another_leaves_the_name_to_its_owner(tmp_path
     assert find_row(rows, "ERM") is find_row(rows, "made/erm") is rows[0]
     assert find_row(rows, "mine") is rows[1]
     assert [row.label for row in rows] == ["made/erm method.name=erm", "made/erm method.name=mine method.strength=1.0"]
+
+
+def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    """A copy of a run without its environment has no checksum, so that nothing else tells that it is a copy."""
+    mine, theirs = made_row(tmp_path, "jtt"), made_row(tmp_path, "lfff")
+    twice = Row(mine.label, [mine.runs[0], *mine.runs])
+    for pair in ((twice, theirs), (theirs, twice), (twice, twice)):
+        with pytest.raises(RunError, match=r"has a seed twice \(0, 0, 1\)"):
+            judge([pair], "ood_test", "average")
