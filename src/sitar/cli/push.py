@@ -32,7 +32,10 @@ def command(
     from sitar.reporting.tables.table import Table
 
     name = check_repository(repository).partition("/")[2]
-    text = make_card([run], name=name, licence=licence, repository=repository) if card is None else _read(card)
+    if card is None:
+        text = make_card([run], name=name, licence=licence, repository=repository, only_exported=only_exported)
+    else:
+        text = _read(card)
     files = bundle(RunFolder(run), text, only_exported=only_exported)
     if not yes:
         typer.echo(text)

@@ -67,6 +67,8 @@ class ArrayDataset(Dataset):
         if config.file is None:
             raise DataError(f"{cls.title} needs data.file: {cls.layout}.")
         path = Path(config.file).expanduser()
+        if path.is_dir():
+            raise DataError(f"data.file {config.file!r} is a folder. Join its parts into one file: {cls.layout}.")
         if not path.is_file():
             raise DataError(f"data.file {config.file!r} is not a file. Expected {cls.layout}.")
         return path

@@ -192,12 +192,15 @@ def _scores(table: TableFile, order: NDArray[np.int64], classes: Sequence[str]) 
         )
     scores = np.log(np.maximum(probability, np.finfo(np.float32).tiny)).astype(np.float32)
     if "prediction" in table.names:
-        differ = _classes(table, "prediction", order, classes) != scores.argmax(1)
+        given, sample = _classes(table, "prediction", order, classes), np.arange(len(scores))
+        differ = scores[sample, given] < scores.max(1)
         if differ.any():
             raise DataError(
                 f"{table.title} has {differ.sum():,} rows whose prediction is not their most probable class. Leave one "
                 "of the two out, so that it is clear what is compared."
             )
+        tied = scores.argmax(1) != given  # of equal probabilities, as after rounding, the prediction says which it is
+        scores[tied, given[tied]] = np.nextafter(scores[tied, given[tied]], np.float32(np.inf))
     return scores, True
 
 

@@ -307,7 +307,8 @@ def _npz(path: Path, model: TrainedModel) -> Inputs:
 
 
 def _rows(x: np.ndarray) -> Inputs:
-    return Inputs([str(row) for row in range(len(x))], torch.from_numpy(x))
+    writable = np.require(x, requirements="W")  # torch warns of arrays that are not, such as those of a Parquet file
+    return Inputs([str(row) for row in range(len(x))], torch.from_numpy(writable))
 
 
 def _shape(shape: Sequence[int]) -> str:

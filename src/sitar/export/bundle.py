@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError, safe_open
 
 from sitar.errors import ExportError
 from sitar.files import to_json
@@ -53,8 +54,17 @@ def _run(folder: RunFolder) -> list[Published]:
     ]
     if environment is not None:
         parts.append(Published("environment.json", to_json({key: environment.get(key) for key in ENVIRONMENT})))
-    parts += [Published(f"checkpoint/{file.name}", file) for file in folder.weights()]
+    parts += [Published(f"checkpoint/{file.name}", _sound(file)) for file in folder.weights()]
     return [*parts, Published("done", b"")]
+
+
+def _sound(weights: Path) -> Path:
+    """Return a file of weights; refuse one that is cut off or damaged, before others download it."""
+    try:
+        with safe_open(weights, "np"):
+            return weights
+    except (OSError, SafetensorError) as error:
+        raise ExportError(f"The weights {str(weights)!r} cannot be read: {error}. Train the run again.") from error
 
 
 def shareable_config(config: Mapping[str, Any]) -> dict[str, Any]:

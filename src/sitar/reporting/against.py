@@ -53,9 +53,11 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return the interval, which ends where a difference of fractions does."""
+        """Return the interval, which ends where a difference does: of fractions, or of distances from an ideal."""
         low, high = self.difference.interval(self.level)
-        return max(-1.0, low), min(1.0, high)
+        ideal = METRICS[self.metric].ideal
+        largest = 1.0 if ideal is None else max(ideal, 1 - ideal)
+        return max(-largest, low), min(largest, high)
 
     @property
     def told_apart(self) -> bool:
@@ -92,7 +94,10 @@ def points(difference: float) -> str:
 
 
 def find_row(rows: Sequence[Row], name: str) -> Row:
-    """Return the row of this name: its label, the end of its preset, or its method. Capitals do not matter."""
+    """Return the row of this name: its label, its preset, the end of that, or its method. Capitals do not matter.
+
+    Several rows may have one preset, where `method.name` put another method into it. Then the method decides.
+    """
     wanted = name.lower()
     kinds: tuple[Callable[[Row], str], ...] = (
         lambda row: row.label,
@@ -102,8 +107,10 @@ def find_row(rows: Sequence[Row], name: str) -> Row:
     )
     for kind in kinds:
         found = [row for row in rows if kind(row).lower() == wanted]
-        if len(found) == 1:
-            return found[0]
+        by_method = [row for row in found if kinds[-1](row).lower() == wanted.rpartition("/")[2]]
+        for rows_left in (found, by_method):
+            if len(rows_left) == 1:
+                return rows_left[0]
         if found:
             raise RunError(
                 f"{name!r} is the name of {len(found)} rows: {'; '.join(row.label for row in found)}. Write one of "
@@ -221,6 +228,12 @@ def _slope(metric: Metric, value: float) -> float:
 
 
 def _shared_seeds(row: Row, reference: Row) -> list[int]:
+    for one in (row, reference):
+        if len(set(one.seeds)) < len(one.seeds):
+            folders = ", ".join(repr(str(run.folder.path)) for run in one.runs)
+            raise RunError(
+                f"{one.label} has a seed twice ({_listed(one.seeds)}): {folders}. Give one run of each seed."
+            )
     seeds = [seed for seed in row.seeds if seed in reference.seeds]
     if not seeds:
         raise RunError(

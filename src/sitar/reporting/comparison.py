@@ -126,7 +126,9 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
         rivals = [other for other in settings if other["preset"] == mine["preset"] and other is not mine]
         varying = sorted({key for other in rivals for key in mine.keys() | other.keys()
                           if key != "seed" and mine.get(key) != other.get(key)})  # fmt: skip
-        label = " ".join([mine["preset"], *(f"{key}={mine.get(key)}" for key in varying if key not in REFIT)])
+        label = " ".join(
+            [mine["preset"], *(f"{key}={mine[key]}" for key in varying if key in mine and key not in REFIT)]
+        )
         rows.append(Row(label + _answers(mine, rivals), sorted(members, key=lambda run: run.seed)))
     return rows
 

@@ -201,6 +201,8 @@ def test_where_the_file_is_asked(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"needs data\.file: a NumPy \.npz file"):
         Npz.samples(NpzConfig())
     with pytest.raises(DataError, match="is not a file"):
+        Npz.samples(NpzConfig(file=str(tmp_path / "parts-*.npz")))
+    with pytest.raises(DataError, match=r"is a folder\. Join its parts into one file: a NumPy"):
         Npz.samples(NpzConfig(file=str(tmp_path)))
 
 

@@ -50,6 +50,16 @@ def test_probabilities_have_every_metric(run: Run, tmp_path: Path) -> None:
     assert list(mine.result["splits"]) == ["ood_test"]
 
 
+def test_of_equal_probabilities_the_prediction_decides(run: Run, tmp_path: Path) -> None:
+    """Numbers that were rounded to two places are often equal."""
+    y = run.labels("ood_test")
+    columns = {"index": list(range(SAMPLES)), "p_red": [0.5] * SAMPLES, "p_green": [0.5] * SAMPLES}
+    columns["prediction"] = [CLASSES[label] for label in y]
+    (mine,) = import_predictions([f"mine={table(tmp_path / 'p.csv', columns)}"], run)
+    assert mine.result["splits"]["ood_test"]["average"] == 1.0
+    np.testing.assert_allclose(softmax(mine.logits("ood_test")), 0.5, atol=1e-6)
+
+
 def test_classes_have_no_metric_of_probabilities(run: Run, tmp_path: Path) -> None:
     columns = {"index": list(range(SAMPLES)), "prediction": [CLASSES[y] for y in run.labels("ood_test")]}
     (mine,) = import_predictions([f"mine={table(tmp_path / 'p.csv', columns)}"], run)

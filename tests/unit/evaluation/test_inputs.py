@@ -159,6 +159,15 @@ def test_a_feature_run_reads_a_table_of_features_without_labels(models: Any, tmp
     assert inputs.names == ["0", "1"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_lists_of_numbers_in_parquet_are_read_without_a_warning(models: Any, tmp_path: Path) -> None:
+    model = models("features")
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array([0.5, 1.0, 2.0, 3.0], pyarrow.float32()), 2)
+    pyarrow.parquet.write_table(pyarrow.table({"f": lists}), tmp_path / "new.parquet")
+    inputs = read_inputs(tmp_path / "new.parquet", model)
+    assert inputs.x.tolist() == [[0.5, 1.0], [2.0, 3.0]]
+
+
 def saved(folder: Path, model: TrainedModel, x: Any) -> Inputs:
     np.savez(folder / "x.npz", x=x)
     return read_inputs(folder / "x.npz", model)

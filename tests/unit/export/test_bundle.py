@@ -63,6 +63,19 @@ def test_a_frozen_encoder_and_exported_files_go_along(tmp_path: Path) -> None:
     assert not {"predictions.npz", "metrics.jsonl"} & set(names)
 
 
+def test_damaged_weights_are_not_published(tmp_path: Path) -> None:
+    data = {"name": "color_mnist", "train_size": 40, "eval_size": 20}
+    folder = run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run")
+    whole = folder.model_file.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"no weights at all"):
+        folder.model_file.write_bytes(content)
+        with pytest.raises(ExportError, match=r"model\.safetensors' cannot be read"):
+            bundle(folder, "a card")
+    folder.model_file.unlink()
+    with pytest.raises(ExportError, match="cannot be read"):
+        bundle(folder, "a card")
+
+
 def test_settings_lose_their_places_and_nothing_else() -> None:
     config = {
         "preset": "/home/me/mine.yaml", "seed": 3,

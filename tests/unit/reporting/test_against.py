@@ -120,6 +120,7 @@ def test_an_interval_ends_where_a_difference_does(tmp_path: Path) -> None:
     mine, theirs = made_row(tmp_path, "jtt"), made_row(tmp_path, "lfff")
     wide = Difference(np.array([0.1, 0.5]), np.array([0.1, 0.5]), np.eye(2))
     assert Verdict(mine, theirs, "ood_test", "average", [0, 1], wide, 0.95, 1.0).interval == (-1.0, 1.0)
+    assert Verdict(mine, theirs, "ood_test", "shortcut_auc", [0, 1], wide, 0.95, 1.0).interval == (-0.5, 0.5)
 
 
 def test_seeds_that_both_have_are_compared(tmp_path: Path) -> None:
@@ -210,3 +211,24 @@ def test_a_row_is_found_by_label_preset_or_method(tmp_path: Path) -> None:
         RunError, match=r"is the name of 2 rows: made/sitar method.alpha=1.0.*; made/sitar method.alpha"
     ):
         find_row(two, "sitar")
+
+
+def test_a_method_in_the_preset_of_another_leaves_the_name_to_its_owner(tmp_path: Path) -> None:
+    erm, mine = (make_run(tmp_path / name, "erm", explained=False) for name in ("erm", "mine"))
+    config, result = mine.read_config(), mine.result()
+    config["method"] = {**config["method"], "name": "mine", "strength": 1.0}
+    mine.write_config(config)
+    mine.result_file.write_text(json.dumps({**result, "method": "mine"}))
+    rows = group_runs(read_runs([erm.path, mine.path]))
+    assert find_row(rows, "ERM") is find_row(rows, "made/erm") is rows[0]
+    assert find_row(rows, "mine") is rows[1]
+    assert [row.label for row in rows] == ["made/erm method.name=erm", "made/erm method.name=mine method.strength=1.0"]
+
+
+def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    """A copy of a run without its environment has no checksum, so that nothing else tells that it is a copy."""
+    mine, theirs = made_row(tmp_path, "jtt"), made_row(tmp_path, "lfff")
+    twice = Row(mine.label, [mine.runs[0], *mine.runs])
+    for pair in ((twice, theirs), (theirs, twice), (twice, twice)):
+        with pytest.raises(RunError, match=r"has a seed twice \(0, 0, 1\)"):
+            judge([pair], "ood_test", "average")

@@ -53,7 +53,8 @@ def take_first_look(config: RunConfig, folder: RunFolder, *, progress: bool = Tr
     """Take the first look only: no VAE is trained. The findings are written into `folder`."""
     if folder.is_audited and folder.audit()["axes"]:
         raise RunError(f"{str(folder.path)!r} has a whole audit, first look included. Leave --first out.")
-    look, arrays = first_look(config.data, load_data(config.data, progress))
+    data = load_data(config.data, progress)
+    look, arrays = first_look(config.data, data)
     words = "Only the first look was taken: no VAE was trained."
     audit: Audit = {
         "version": AUDIT_VERSION,
@@ -65,6 +66,7 @@ def take_first_look(config: RunConfig, folder: RunFolder, *, progress: bool = Tr
         "attribute": None,
         "pictures": [],
         "verdict": {"kind": "not asked", "words": words, "axes": []},
+        "data_checksum": data.checksum,  # there may be no run here to say it
     }
     folder.write_audit(audit, arrays)
     return audit

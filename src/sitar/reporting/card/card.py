@@ -43,9 +43,17 @@ def write_card(
 
 
 def make_card(
-    paths: Sequence[Path], *, name: str | None = None, licence: str | None = None, repository: str | None = None
+    paths: Sequence[Path],
+    *,
+    name: str | None = None,
+    licence: str | None = None,
+    repository: str | None = None,
+    only_exported: bool = False,
 ) -> str:
-    """Return the text of the card of the first run. The others are the same setting with other seeds."""
+    """Return the text of the card of the first run. The others are the same setting with other seeds.
+
+    With `only_exported`, the exported files are published without the run, and the card tells how to use them alone.
+    """
     runs = read_runs(paths)
     rows = group_runs(runs)
     if len(rows) > 1:
@@ -76,6 +84,7 @@ def make_card(
         settings=_settings(run),
         preset=_preset(run),
         versions=dict.fromkeys(("sitar", "torch")) | dict(run.environment.get("versions") or {}),
+        only_exported=only_exported,
         exported=[file.name for file in run.folder.exports()],
         class_counts=_class_counts(run),
     )
@@ -174,11 +183,12 @@ def seed_rows(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def find_audit(run: Run) -> dict[str, Any] | None:
-    """Return the verdicts of the audit in the run, or in a run on the same data that lies beside it.
+    """Return the verdicts of the audit in the run, or of an audit of the same data that lies beside it.
 
-    Beside are the runs in the same folder and, below runs/DATASET/METHOD, those of other methods.
+    Beside are the folders in the same folder and, below runs/DATASET/METHOD, those of other methods. A first look has
+    no run, and says itself of which data it is.
     """
-    own = _verdicts(run)
+    own = _verdicts(run.audit)
     if own is not None or run.data_checksum is None:
         return own
     home = run.folder.path.resolve().parent
@@ -186,23 +196,25 @@ def find_audit(run: Run) -> dict[str, Any] | None:
     if home.as_posix().endswith(f"/{_preset(run)}"):
         beside += home.parent.glob("*/*/artifacts/audit")
     for path in sorted(beside):
+        folder = RunFolder(path.parents[1])
         try:
-            other = Run.read(RunFolder(path.parents[1]))
+            audit, environment = folder.audit(), folder.environment() or {}
         except RunError:
             continue
-        if other.data_checksum == run.data_checksum and (found := _verdicts(other)):
+        of = audit.get("data_checksum") or environment.get("data_checksum")
+        if of == run.data_checksum and (found := _verdicts(audit)):
             return found
     return None
 
 
-def _verdicts(run: Run) -> dict[str, Any] | None:
+def _verdicts(audit: dict[str, Any] | None) -> dict[str, Any] | None:
     try:
-        assert run.audit is not None
-        look = run.audit["first_look"]
+        assert audit is not None
+        look = audit["first_look"]
         return {
             "first": None if look is None else str(look["verdict"]["words"]),
-            "words": str(run.audit["verdict"]["words"]),
-            "notes": [str(note) for note in run.audit["notes"]],
+            "words": str(audit["verdict"]["words"]),
+            "notes": [str(note) for note in audit["notes"]],
         }
     except (AssertionError, KeyError, TypeError):  # there was none, or it is damaged
         return None

@@ -137,6 +137,32 @@ def test_the_audit_of_the_run_or_of_one_beside_it_is_told(tmp_path: Path) -> Non
     assert find_audit(Run.read(RunFolder(tmp_path / "elsewhere" / "seed0"))) is None
 
 
+def test_a_first_look_beside_the_run_is_told_if_it_is_of_the_same_data(tmp_path: Path) -> None:
+    import numpy as np
+
+    mine, looked = make_run(tmp_path / "erm", "erm", explained=False), RunFolder(tmp_path / "audit")
+    leave_audit(looked, ["red", "green"], 8, np.random.default_rng(0))
+    audit = looked.audit()
+    assert find_audit(Run.read(mine)) is None, "nothing says of which data it is"
+    for checksum, told in ((Run.read(mine).data_checksum, True), ("of other data", False)):
+        looked.audit_file.write_text(json.dumps({**audit, "data_checksum": checksum}))
+        assert ("Top left corner tells the label." in section(make_card([mine.path]), "Audit")) == told
+
+
+def test_the_card_tells_how_to_use_what_is_published(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    (folder.path / "export").mkdir()
+    for name, runtime in (("model.pt2", "torch.export.load"), ("model.onnx", "onnxruntime.InferenceSession")):
+        (folder.path / "export" / name).write_bytes(b"")
+        whole, alone = (
+            section(make_card([folder.path], only_exported=only), "How to use it") for only in (False, True)
+        )
+        assert runtime in whole
+        assert runtime in alone
+        assert "sitar predict" in whole
+        assert "sitar " not in alone, "the run is not there for it to read"
+
+
 def test_names_of_users_do_not_break_the_card(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", classes=("a|b <script>", "[x](javascript:1)\n# no"), explained=False)
     change(folder, attributes={"place": ["*in*", "_out_"]})
