@@ -137,8 +137,12 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             "method": self._method(),
             "train": {"batch_size": self.batch_size, "learning_rate": self.learning_rate, **steps, **stop},
         }
+        if not isinstance(self.settings, Mapping | None):
+            raise ConfigError(f"settings is {self.settings!r}: give a dict, such as {{'train.schedule': 'cosine'}}.")
         for key, value in (self.settings or {}).items():
             section, dot, name = str(key).partition(".")
+            if section == "data":
+                raise ConfigError(f"settings: {key!r} cannot be set here, since the data are X and y.")
             if not dot or section not in raw:
                 raise ConfigError(f"settings: {key!r} is not of the form section.key, such as 'train.schedule'.")
             raw[section][name] = value
@@ -182,6 +186,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 folder = RunFolder(Path(place))
                 folder.write_files(self._run)
                 self._model = TrainedModel(folder, self.device if _is_usable(self.device) else "auto")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)  # a fit that failed leaves other attributes
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -227,6 +227,8 @@ def test_axes_of_images_that_are_not_clear_are_asked_for() -> None:
         ({"batch_size": 1}, "train.batch_size = 1"),
         ({"device": "tpu"}, "cannot be used here"),
         ({"settings": {"alpha": 1}}, "not of the form section.key"),
+        ({"settings": 3}, "give a dict"),
+        ({"settings": {"data.name": "celeba"}}, "the data are X and y"),
         ({"settings": {"method.alhpa": 1}}, "Did you mean 'alpha'"),
         ({"settings": {"train.augment": "crop_flip"}}, "train.augment"),
     ],
@@ -293,6 +295,15 @@ def test_nothing_is_predicted_before_a_fit() -> None:
     for name in ("predict", "predict_proba", "decision_function", "save"):
         with pytest.raises(NotFittedError):
             getattr(SitarClassifier(), name)(features()[0])
+
+
+def test_a_fit_that_failed_is_no_fit() -> None:
+    x, y = features(20)
+    model = SitarClassifier(alpha=-1.0)
+    with pytest.raises(InputError):
+        model.fit(x, y)
+    with pytest.raises(NotFittedError):
+        model.predict(x)
 
 
 def test_copies_predict_the_same(fitted: SitarClassifier) -> None:
