@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 import sitar
 from helpers.cli import sitar as command
 from sitar import ShortcutRobustClassifier, SitarClassifier
-from sitar.errors import InputError, RunError
+from sitar.errors import InputError, RunError, TrainingError
 from sitar.registry import METHODS
 
 QUICK: dict[str, Any] = {"max_iter": 8, "learning_rate": 0.02, "random_state": 0, "device": "cpu"}
@@ -304,6 +304,22 @@ def test_a_fit_that_failed_is_no_fit() -> None:
         model.fit(x, y)
     with pytest.raises(NotFittedError):
         model.predict(x)
+
+
+def test_a_second_fit_that_failed_leaves_no_model_of_other_classes() -> None:
+    x, y = features(20)
+    model = SitarClassifier(**{**QUICK, "max_iter": 1}).fit(x, y)
+    with pytest.raises(InputError):
+        model.set_params(alpha=-1.0).fit(x, np.array(["no", "yes"])[y])
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+
+
+def test_a_loss_that_is_not_finite_names_no_folder() -> None:
+    x, y = features(20)
+    with pytest.raises(TrainingError, match="lower learning_rate") as caught:
+        SitarClassifier(**{**QUICK, "learning_rate": 1e30}).fit(x, y)
+    assert "checkpoint" not in str(caught.value)
 
 
 def test_copies_predict_the_same(fitted: SitarClassifier) -> None:
