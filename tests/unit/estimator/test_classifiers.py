@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 import sitar
 from helpers.cli import sitar as command
 from sitar import ShortcutRobustClassifier, SitarClassifier
-from sitar.errors import InputError, RunError, TrainingError
+from sitar.errors import DataError, InputError, RunError, TrainingError
 from sitar.registry import METHODS
 
 QUICK: dict[str, Any] = {"max_iter": 8, "learning_rate": 0.02, "random_state": 0, "device": "cpu"}
@@ -391,6 +391,8 @@ def test_a_saved_estimator_is_a_run(fitted: SitarClassifier, tmp_path: Path) -> 
     assert table["prediction"].tolist() == fitted.predict(x[:5]).tolist()
     np.testing.assert_allclose(table["p_yes"], fitted.predict_proba(x[:5])[:, 1], atol=1e-6)
     assert "SitarClassifier" in command("compare", str(tmp_path / "run")).stdout
+    with pytest.raises(DataError, match="arrays in memory"):
+        _ = model.data
 
 
 def test_an_audit_names_the_column_that_tells_the_label() -> None:
