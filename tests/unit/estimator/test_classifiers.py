@@ -406,6 +406,16 @@ def test_an_audit_names_the_column_that_tells_the_label() -> None:
     assert "scanner" in repr(audit)
 
 
+def test_an_audit_speaks_of_pictures_only_where_there_are_some() -> None:
+    random = np.random.RandomState(0)
+    y = np.arange(400) % 2
+    bright = np.clip(0.4 + 0.2 * y + 0.1 * random.randn(400), 0, 1)
+    of_features = SitarClassifier().audit(np.column_stack([bright, random.randn(400)]), y).verdict
+    of_images = SitarClassifier().audit(np.broadcast_to(bright[:, None, None], (400, 8, 8)), y).verdict
+    assert of_features.endswith("Only you can say.")
+    assert of_images.endswith("Only you can say: look at the pictures.")
+
+
 def test_an_audit_leaves_a_fitted_estimator_as_it_is(fitted: SitarClassifier) -> None:
     before = set(vars(fitted))
     fitted.audit(np.random.RandomState(0).randn(50, 3), np.arange(50) % 2)
