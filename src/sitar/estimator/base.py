@@ -20,7 +20,7 @@ from sitar.config import RunConfig, run_config
 from sitar.data.own_data.npz import NpzConfig
 from sitar.data.types import Data
 from sitar.devices import resolve_device
-from sitar.errors import ConfigError, InputError
+from sitar.errors import ConfigError, InputError, TrainingError
 from sitar.estimator.arrays import Channels, new_inputs, training_arrays
 from sitar.estimator.description import describe, described
 from sitar.estimator.first_look import Audit
@@ -71,6 +71,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         sample counts. `attribute` is the value of the shortcut for each sample. Methods that need groups must have it,
         and other methods do not see it.
         """
+        for name in ("_model", "_run"):  # of an earlier fit: they do not know the classes of this one
+            vars(self).pop(name, None)
         x, y = training_arrays(self, X, y, self.channels)
         samples = labelled_samples(x, y, sample_weight, self.class_weight, attribute)
         self.classes_ = samples.classes
@@ -85,6 +87,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 self._keep(folder, data)
         except ConfigError as error:
             raise InputError(str(error)) from error
+        except TrainingError:
+            raise TrainingError(
+                "Training stopped, since the loss was no longer a finite number. A lower learning_rate, a lower alpha, "
+                "or settings={'train.gradient_clip': 1.0} usually helps."
+            ) from None  # it names a checkpoint in the temporary folder
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -137,8 +144,12 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             "method": self._method(),
             "train": {"batch_size": self.batch_size, "learning_rate": self.learning_rate, **steps, **stop},
         }
+        if not isinstance(self.settings, Mapping | None):
+            raise ConfigError(f"settings is {self.settings!r}: give a dict, such as {{'train.schedule': 'cosine'}}.")
         for key, value in (self.settings or {}).items():
             section, dot, name = str(key).partition(".")
+            if section == "data":
+                raise ConfigError(f"settings: {key!r} cannot be set here, since the data are X and y.")
             if not dot or section not in raw:
                 raise ConfigError(f"settings: {key!r} is not of the form section.key, such as 'train.schedule'.")
             raw[section][name] = value
@@ -182,6 +193,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 folder = RunFolder(Path(place))
                 folder.write_files(self._run)
                 self._model = TrainedModel(folder, self.device if _is_usable(self.device) else "auto")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)  # a fit that fails leaves other attributes
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -18,6 +18,9 @@ class SitarClassifier(RobustClassifier):
 
     It needs no groups. Features are standardised by the moments of the training samples.
 
+    The defaults are strong noise, for data in which you suspect a strong shortcut. They cost accuracy on data without
+    one: begin there with `alpha=1.0, consistency=1.0`, and compare with the control.
+
     Parameters
     ----------
     alpha : strength of the noise. 0, with `consistency` 0, is the control: the same model without noise.

@@ -40,13 +40,22 @@ class Samples:
         rows = np.flatnonzero(self.weight > 0)
         split = np.full(len(self.label), TRAIN)
         if validation_fraction is not None:
-            held_out = train_test_split(
-                rows, test_size=validation_fraction, stratify=self.label[rows], random_state=random
-            )[1]
-            split[held_out] = VAL
+            split[self._held_out(rows, validation_fraction, random)] = VAL
         parts = [rows[split[rows] == name] for name in (TRAIN, VAL)]
         rows = np.concatenate([part[weighted_rows(self.weight[part], random)] for part in parts if len(part)])
         return self._table(split).take(rows).to_data(self.x[rows], self._checksum())
+
+    def _held_out(self, rows: NDArray[np.int64], fraction: float, random: np.random.RandomState) -> NDArray[np.int64]:
+        if not 0 < fraction < 1:
+            raise InputError(f"validation_fraction is {fraction}: it is a share of the samples, between 0 and 1.")
+        try:
+            parts: Any = train_test_split(rows, test_size=fraction, stratify=self.label[rows], random_state=random)
+        except ValueError as error:
+            raise InputError(
+                "Too few samples to hold some of each class out. Use early_stopping=False, give more samples, or "
+                f"change validation_fraction. ({error})"
+            ) from error
+        return parts[1]
 
     def _table(self, split: NDArray[np.str_]) -> SampleTable:
         places, classes = np.arange(len(self.label)), tuple(map(str, self.classes.tolist()))
@@ -74,18 +83,44 @@ def labelled_samples(
     """Check what is said of samples, and put it together."""
     weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
     if attribute is not None:
-        attribute = column_or_1d(attribute)
+        attribute = _checked_attribute(attribute)
         check_consistent_length(x, attribute)
     classes, label = np.unique(y, return_inverse=True)
-    present = np.unique(label[weight > 0])
-    if len(present) < 2:
-        named = classes[present].tolist()
-        raise InputError(
-            f"All samples that have a weight are of one class, {named[0]!r}: a classifier needs two classes."
-        )
     if class_weight is not None:
-        weight = weight * compute_sample_weight(class_weight, y)
+        weight = weight * _class_weights(class_weight, y)
+    present = np.unique(label[weight > 0])
+    if len(present) == 0:
+        raise InputError("No sample has a weight above 0: look at sample_weight and class_weight.")
+    if len(present) == 1:
+        only = classes[present].tolist()[0]
+        raise InputError(f"All samples that have a weight are of one class, {only!r}: a classifier needs two classes.")
     return Samples(x, label.astype(np.int64), classes, weight, attribute)
+
+
+def _class_weights(class_weight: Mapping[Any, float] | str, y: NDArray[Any]) -> NDArray[np.float64]:
+    weight = compute_sample_weight(class_weight, y)
+    if not (np.isfinite(weight) & (weight >= 0)).all():
+        raise InputError(f"class_weight is {class_weight!r}: weights are finite numbers of 0 or more.")
+    return weight
+
+
+def _checked_attribute(values: Any) -> NDArray[Any]:
+    """Return the value of each sample, in an array that can be sorted. A sample without a value is in no group."""
+    attribute = column_or_1d(values)
+    if any(map(_is_missing, attribute.tolist())):
+        raise InputError("attribute misses the value of some samples. Fill it in, or leave these samples out.")
+    try:
+        np.unique(attribute)
+    except TypeError as error:
+        raise InputError(f"attribute has values of several kinds ({error}). Give words, or numbers.") from error
+    return attribute
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124 (NaN, and the missing time of numpy)
+    except TypeError:  # the missing value of pandas is neither the same as itself nor another
+        return True
 
 
 def weighted_rows(weight: NDArray[np.float64], random: np.random.RandomState) -> NDArray[np.int64]:
@@ -95,7 +130,9 @@ def weighted_rows(weight: NDArray[np.float64], random: np.random.RandomState) ->
     count is one of the two whole numbers next to what the weight asks for (systematic resampling). Every method takes
     weights in this way, whatever its loss is.
     """
+    weight = weight / weight.max()  # any scale is allowed, and a sum of huge weights would be infinite
     total = weight.sum()
-    size = min(max(len(weight), math.ceil(total / weight.min() - 1e-9)), MOST * len(weight))
+    smallest = max(weight.min(), total / (MOST * len(weight)))  # that has a row of its own
+    size = max(len(weight), math.ceil(total / smallest - 1e-9))
     places = (random.uniform() + np.arange(size)) * (total / size)
     return np.minimum(np.searchsorted(np.cumsum(weight), places, side="right"), len(weight) - 1)

@@ -63,6 +63,11 @@ class TrainedModel:
     @cached_property
     def data(self) -> Data:
         """Load the data that the run was trained on. Predictions for other inputs do not need it."""
+        if self.folder.estimator_file.exists():
+            raise DataError(
+                "An estimator made this run from arrays in memory, and does not keep them. What needs the training "
+                "data cannot be done here. `sitar predict`, `sitar compare` and `sitar export` do not need it."
+            )
         try:
             return data_for(self.config, load_data(self.config.data))
         except DataError as error:

@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 import sitar
 from helpers.cli import sitar as command
 from sitar import ShortcutRobustClassifier, SitarClassifier
-from sitar.errors import InputError, RunError
+from sitar.errors import DataError, InputError, RunError, TrainingError
 from sitar.registry import METHODS
 
 QUICK: dict[str, Any] = {"max_iter": 8, "learning_rate": 0.02, "random_state": 0, "device": "cpu"}
@@ -227,6 +227,8 @@ def test_axes_of_images_that_are_not_clear_are_asked_for() -> None:
         ({"batch_size": 1}, "train.batch_size = 1"),
         ({"device": "tpu"}, "cannot be used here"),
         ({"settings": {"alpha": 1}}, "not of the form section.key"),
+        ({"settings": 3}, "give a dict"),
+        ({"settings": {"data.name": "celeba"}}, "the data are X and y"),
         ({"settings": {"method.alhpa": 1}}, "Did you mean 'alpha'"),
         ({"settings": {"train.augment": "crop_flip"}}, "train.augment"),
     ],
@@ -293,6 +295,31 @@ def test_nothing_is_predicted_before_a_fit() -> None:
     for name in ("predict", "predict_proba", "decision_function", "save"):
         with pytest.raises(NotFittedError):
             getattr(SitarClassifier(), name)(features()[0])
+
+
+def test_a_fit_that_failed_is_no_fit() -> None:
+    x, y = features(20)
+    model = SitarClassifier(alpha=-1.0)
+    with pytest.raises(InputError):
+        model.fit(x, y)
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+
+
+def test_a_second_fit_that_failed_leaves_no_model_of_other_classes() -> None:
+    x, y = features(20)
+    model = SitarClassifier(**{**QUICK, "max_iter": 1}).fit(x, y)
+    with pytest.raises(InputError):
+        model.set_params(alpha=-1.0).fit(x, np.array(["no", "yes"])[y])
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+
+
+def test_a_loss_that_is_not_finite_names_no_folder() -> None:
+    x, y = features(20)
+    with pytest.raises(TrainingError, match="lower learning_rate") as caught:
+        SitarClassifier(**{**QUICK, "learning_rate": 1e30}).fit(x, y)
+    assert "checkpoint" not in str(caught.value)
 
 
 def test_copies_predict_the_same(fitted: SitarClassifier) -> None:
@@ -364,6 +391,8 @@ def test_a_saved_estimator_is_a_run(fitted: SitarClassifier, tmp_path: Path) -> 
     assert table["prediction"].tolist() == fitted.predict(x[:5]).tolist()
     np.testing.assert_allclose(table["p_yes"], fitted.predict_proba(x[:5])[:, 1], atol=1e-6)
     assert "SitarClassifier" in command("compare", str(tmp_path / "run")).stdout
+    with pytest.raises(DataError, match="arrays in memory"):
+        _ = model.data
 
 
 def test_an_audit_names_the_column_that_tells_the_label() -> None:
@@ -375,6 +404,16 @@ def test_an_audit_names_the_column_that_tells_the_label() -> None:
     assert audit.cues[0]["cue"] == "scanner"
     assert len(pd.DataFrame(audit.cues)) == len(audit.cues)
     assert "scanner" in repr(audit)
+
+
+def test_an_audit_speaks_of_pictures_only_where_there_are_some() -> None:
+    random = np.random.RandomState(0)
+    y = np.arange(400) % 2
+    bright = np.clip(0.4 + 0.2 * y + 0.1 * random.randn(400), 0, 1)
+    of_features = SitarClassifier().audit(np.column_stack([bright, random.randn(400)]), y).verdict
+    of_images = SitarClassifier().audit(np.broadcast_to(bright[:, None, None], (400, 8, 8)), y).verdict
+    assert of_features.endswith("Only you can say.")
+    assert of_images.endswith("Only you can say: look at the pictures.")
 
 
 def test_an_audit_leaves_a_fitted_estimator_as_it_is(fitted: SitarClassifier) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -78,3 +81,48 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
         labelled_samples(x, np.array([0, 0, 1]), [1, -1, 1])
     with pytest.raises(ValueError, match="inconsistent"):
         labelled_samples(x, np.array([0, 0, 1]), attribute=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "message"),
+    [
+        ({0: 1, 1: 0}, "of one class, 0"),
+        ({0: 0, 1: 0}, "No sample has a weight above 0"),
+        ({0: 1, 1: -1}, "finite numbers of 0 or more"),
+        ({0: 1, 1: np.nan}, "finite numbers of 0 or more"),
+    ],
+)
+def test_class_weights_that_leave_no_two_classes_are_refused(class_weight: dict[int, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        labelled_samples(torch.zeros(4, 1), np.array([0, 1, 0, 1]), None, class_weight)
+
+
+def test_weights_have_any_scale() -> None:
+    assert counts([1e308] * 3) == [1, 1, 1]
+    assert counts([1e-320, 1, 1]) == counts([1e-3, 1, 1])
+
+
+@pytest.mark.parametrize("fraction", [0, 1, 2, -0.1])
+def test_a_fraction_is_no_number_of_samples(fraction: float) -> None:
+    with pytest.raises(InputError, match="validation_fraction"):
+        labelled_samples(torch.zeros(8, 1), np.arange(8) % 2).data(fraction, 0)
+
+
+@pytest.mark.parametrize("y", [[0] * 19 + [1], [0, 1] * 3])
+def test_too_few_samples_to_hold_out_say_what_to_do(y: list[int]) -> None:
+    with pytest.raises(InputError, match="early_stopping=False"):
+        labelled_samples(torch.zeros(len(y), 1), np.array(y)).data(0.1, 0)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ([np.nan, 1.0, 1.0, 0.0], "misses the value"),
+        (["a", None, "b", "a"], "misses the value"),
+        (pd.Series(["a", pd.NA, "b", "a"], dtype="string"), "misses the value"),
+        (np.array(["a", 1, "b", 2], dtype=object), "several kinds"),
+    ],
+)
+def test_every_sample_needs_an_attribute(attribute: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        labelled_samples(torch.zeros(4, 1), np.array([0, 1, 0, 1]), attribute=attribute)

@@ -37,7 +37,8 @@ def look_in_words(
         if len(tied) > 1:
             sentences.append(f"The same holds for {len(tied) - 1} more of them.")
         return {"kind": "cannot tell", "words": " ".join(sentences)}
-    sentences.append("Is this what the label means? Only you can say: look at the pictures.")
+    has_pictures = any(cue.kind == "image" for cue, _ in ranked)
+    sentences.append(f"Is this what the label means? Only you can say{': look at the pictures' * has_pictures}.")
     return {"kind": "cannot tell" if twins else "tells", "words": " ".join(sentences)}
 
 
