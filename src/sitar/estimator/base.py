@@ -30,7 +30,7 @@ from sitar.evaluation.trained_model import TrainedModel
 from sitar.methods import data_for, needs_groups
 from sitar.run_folder import RunFolder
 from sitar.splits import VAL
-from sitar.training.run import check_trainable, train_on
+from sitar.training.run import check_encoder, check_trainable, train_on
 
 EPOCHS, LEAST_STEPS = 60, 1000  # where max_iter is None
 HIDDEN = (
@@ -83,6 +83,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             check_trainable(config, data)
             with TemporaryDirectory(prefix="sitar-") as place:
                 folder = RunFolder(Path(place) / "run")
+                check_encoder(config, folder)
                 train_on(config, data, folder, device=device, made_by=f"{self!r}.fit(X, y)", progress=self.verbose)
                 self._keep(folder, data)
         except ConfigError as error:

@@ -108,11 +108,9 @@ def train_keeping_data(
     else:
         folder.refuse_used()  # before anything is loaded
     check_trackers(config.train.log)
-    if config.model.encoder is not None and not folder.has_encoder:
-        check_weights(config.model.encoder, config.model.encoder_weights)
+    check_encoder(config, folder)
     loaded = data_for(config, load_data(config.data, progress))
     check_trainable(config, loaded)
-    advice.warn(config, loaded.task.shape)
     on_data(loaded)
     made_by = command(config, overrides)
     train_on(config, loaded, folder, device=place, made_by=made_by, resuming=resuming, progress=progress)
@@ -133,6 +131,7 @@ def train_on(
 
     `made_by` is the command that makes the run, for the record.
     """
+    advice.warn(config, loaded.task.shape)
     shown, data = ProgressBar(progress), loaded
     with forked_random_state(device), what_it_cannot_do(device):
         seed_everything(config.seed, INIT, 0)
@@ -167,6 +166,12 @@ def command(config: RunConfig, overrides: Iterable[str]) -> str:
     settings = [word for setting in overrides for word in ("--set", setting)]
     imports = [word for file in imported_files() for word in ("--import", file)]
     return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
+
+
+def check_encoder(config: RunConfig, folder: RunFolder) -> None:
+    """Say within seconds that the weights of an encoder cannot be had, before anything slow begins."""
+    if config.model.encoder is not None and not folder.has_encoder:
+        check_weights(config.model.encoder, config.model.encoder_weights)
 
 
 def check_trainable(config: RunConfig, data: Data) -> None:

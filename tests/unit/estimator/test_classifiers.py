@@ -142,6 +142,14 @@ def test_settings_reach_the_run() -> None:
     assert model.n_iter_ == 1 + 8  # both phases
 
 
+def test_weights_of_an_encoder_that_are_not_there_are_said_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = images()
+    monkeypatch.setattr("sitar.estimator.base.train_on", lambda *_, **__: pytest.fail("training has begun"))
+    settings = {"model.encoder": "resnet18.tv_in1k", "model.encoder_weights": "nothing.safetensors"}
+    with pytest.raises(ValueError, match=r"nothing\.safetensors"):
+        ShortcutRobustClassifier("erm", settings=settings, **QUICK).fit(x, y)
+
+
 def test_early_stopping_keeps_the_best_epoch() -> None:
     x, y = features(400)
     y = np.where(np.random.RandomState(0).rand(400) < 0.3, 1 - y, y)
