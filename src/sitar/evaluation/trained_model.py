@@ -19,6 +19,7 @@ from sitar.devices import resolve_device, what_it_cannot_do
 from sitar.errors import DataError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
+from sitar.evaluation.given import Given, as_stored
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import build_method, data_for
@@ -32,9 +33,11 @@ def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> Train
 
 
 class TrainedModel:
-    """A trained model predicts from inputs as the training data stores them. It does not need that data.
+    """A trained model predicts from new inputs. It does not need its training data.
 
-    Images are uint8 (n, channel, height, width), or floats in [0, 1]. Features are (n, feature).
+    Images are paths of files or images of Pillow, one or a list of them, which are decoded and resized as the training
+    images were. Or they are arrays as these are stored: uint8 (n, channel, height, width), or floats in [0, 1].
+    Features are (n, feature).
     """
 
     def __init__(
@@ -76,15 +79,17 @@ class TrainedModel:
         """Return the names of the classes."""
         return tuple(self.result["classes"]) if "classes" in self.result else self.data.classes
 
-    def logits(self, x: Tensor | np.ndarray) -> np.ndarray:
+    def logits(self, x: Given) -> np.ndarray:
         """Return class scores (n, class) in float32."""
-        x = torch.as_tensor(x)
+        x = as_stored(x, self.config.data)
         expected = self.task.shape
         if tuple(x.shape[1:]) != expected:
             raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
         in_range = x.dtype == torch.uint8 or (x.is_floating_point() and bool(((x >= 0) & (x <= 1)).all()))
         if len(expected) == 3 and not in_range:
             raise DataError("Expected images as uint8, or as floats in [0, 1].")
+        if x.is_floating_point() and not bool(x.isfinite().all()):
+            raise DataError("A feature is NaN or infinite, and a model cannot say anything about it.")
         with what_it_cannot_do(self.device):
             if self.encoder is not None:
                 x = self.encoder(x)
@@ -94,11 +99,11 @@ class TrainedModel:
         """Return class scores of inputs as a batch carries them. They have a gradient by `x`."""
         return self.method.logits(x if self.encoder is None else self.encoder.network(x))
 
-    def predict_proba(self, x: Tensor | np.ndarray) -> np.ndarray:
+    def predict_proba(self, x: Given) -> np.ndarray:
         """Return class probabilities (n, class)."""
         return softmax(self.logits(x))
 
-    def predict(self, x: Tensor | np.ndarray) -> np.ndarray:
+    def predict(self, x: Given) -> np.ndarray:
         """Return the index of the most probable class for each input."""
         return self.logits(x).argmax(1)
 
