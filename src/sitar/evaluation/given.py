@@ -1,4 +1,4 @@
-"""What a caller hands to a model in Python becomes a tensor, as the run's data stores its inputs."""
+"""Turn what a caller hands to a model in Python into a tensor, as the run's data stores its inputs."""
 
 from __future__ import annotations
 
