@@ -1,7 +1,8 @@
 # sitar with a torch for the CPU. Without a command it runs the demo, and leaves runs and report in /work/runs:
 #   docker build --tag sitar .
-#   docker run --rm --volume "$PWD/runs:/work/runs" sitar
-#   docker run --rm --volume "$PWD:/work" sitar audit DIR
+#   mkdir -p runs
+#   docker run --rm --user "$(id -u)" --volume "$PWD/runs:/work/runs" sitar
+#   docker run --rm --user "$(id -u)" --volume "$PWD:/work" sitar audit DIR
 FROM python:3.13-slim
 
 # torch and torchvision come from the same place: each torchvision fits one torch.
@@ -9,9 +10,11 @@ RUN pip install --no-cache-dir torch torchvision --index-url https://download.py
 
 COPY pyproject.toml README.md LICENSE /sitar/
 COPY src /sitar/src
-RUN pip install --no-cache-dir "/sitar[ask,medical,parquet]"
+RUN pip install --no-cache-dir "/sitar[ask,medical,onnx,parquet]"
 
-RUN useradd --create-home user && mkdir -p /work/runs && chown -R user /work
+# Who runs it with --user has an id without a name and a home here. So caches lie where everybody may write.
+ENV HOME=/tmp USER=user
+RUN useradd user && mkdir -p /work/runs && chown -R user /work
 USER user
 WORKDIR /work
 ENTRYPOINT ["sitar"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.models import PretrainedEncoder
 from sitar.presets import load_config
 from sitar.registry import METHODS
+from sitar.run_folder import RunFolder
 from sitar.training import loop
+from sitar.training.run import train_config
 
 FEATURES = {"name": "toy_blobs", "features": True}
 MODEL = {"latent_dim": 4, "hidden": 8}
@@ -99,6 +102,15 @@ class TestFrozen:
         assert len(list((tmp_path / "cache" / "features").iterdir())) == 3
         monkeypatch.setattr(FrozenEncoder, "__call__", lambda *_: pytest.fail("computed again"))
         assert_same_run(run(toy("sitar", model=FROZEN, train=SHORT), tmp_path / "second"), first)
+
+    def test_a_person_sees_that_features_are_computed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """With a large encoder this is most of the work."""
+        monkeypatch.setattr("sitar.progress.PATIENCE_SECONDS", 0)
+        config = toy("erm", model=FROZEN, train=SHORT)
+        train_config(config, RunFolder(tmp_path / "run"), device="cpu", progress=True)
+        assert re.search(r"features of train: \d+/\d+, \d+ s left", capsys.readouterr().err)
 
     def test_a_run_keeps_its_encoder(self, tmp_path: Path) -> None:
         """Random weights, which cannot be had again: the folder must hold them."""

@@ -149,3 +149,16 @@ def test_every_third_party_file_has_its_notice() -> None:
         assert "licen" in notice.read_text(encoding="utf-8").lower()
     assert "LICENSE" in PROJECT["project"]["license-files"]
     assert sum(path.stat().st_size for path in ROOT.glob("examples/**/*.npz")) < 2_500_000
+
+
+def test_the_page_of_the_installation_names_every_extra() -> None:
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    named = re.findall(r"`sitar\[(\w+)\]`", page.partition("| extra |")[2])
+    assert sorted(named) == sorted(PROJECT["project"]["optional-dependencies"])
+
+
+def test_the_page_and_the_dockerfile_run_the_image_alike() -> None:
+    page, file = ((ROOT / path).read_text(encoding="utf-8") for path in ("docs/install.md", "Dockerfile"))
+    shown = re.findall(r"^(docker .*?|mkdir .*?)(?:  +#.*)?$", page, flags=re.MULTILINE)
+    assert shown == re.findall(r"^#   (.*)$", file, flags=re.MULTILINE)
+    assert all("--user" in line for line in shown if line.startswith("docker run"))  # or it cannot write there

@@ -50,6 +50,19 @@ def test_only_images_are_predicted(folder: RunFolder) -> None:
     for wrong in (x.astype(np.int64), x.astype(np.float32), np.full(x.shape, np.nan, np.float32)):
         with pytest.raises(DataError, match=r"uint8, or as floats in \[0, 1\]"):
             model.predict(wrong)
+    with pytest.raises(DataError, match="an array of numbers"):
+        model.predict(np.array([None]))
+
+
+def test_features_that_are_no_numbers_are_not_predicted(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(60) % 2)
+    settings = [f"data.file={tmp_path / 'data.npz'}", "train.epochs=1"]
+    model = sitar.load(sitar.train("npz/erm", overrides=settings, out=tmp_path / "run", progress=False))
+    for wrong in (np.nan, np.inf):
+        x[1, 2] = wrong
+        with pytest.raises(DataError, match="NaN or infinite"):
+            model.predict_proba(x)
 
 
 def test_weights_that_do_not_fit_are_refused(folder: RunFolder) -> None:

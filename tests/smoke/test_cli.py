@@ -99,7 +99,7 @@ def test_train_json_and_default_folder(tmp_path: Path) -> None:
 def test_evaluate_agrees_with_the_record(folder: Path) -> None:
     recorded = json.loads((folder / "runs/a/result.json").read_text())["splits"]
     assert json.loads(sitar("evaluate", "runs/a", "--json", cwd=folder).stdout) == recorded
-    assert "label=1,color=0" in sitar("evaluate", "runs/a", cwd=folder).stdout
+    assert "digits 5-9, color green" in sitar("evaluate", "runs/a", cwd=folder).stdout  # and not label=1,color=0
 
 
 def test_compare(folder: Path) -> None:

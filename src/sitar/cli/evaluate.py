@@ -28,6 +28,6 @@ def command(
     name = f"{model.config.preset}, seed {model.config.seed}"
     tables = [splits_table(name, splits, len(model.data.classes)), details_table("More figures", splits)]
     if any(metrics["groups"] for metrics in splits.values()):
-        tables.append(groups_table("Groups", splits))
+        tables.append(groups_table("Groups", splits, model.result))
     for table in tables:
-        print_table(marked(table, model.method.needs_groups, model.folder.result().get("answers", 0)))
+        print_table(marked(table, model.method.needs_groups, model.result.get("answers", 0)))

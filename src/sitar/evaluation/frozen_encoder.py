@@ -54,10 +54,10 @@ class FrozenEncoder:
     def data(self, data: Data, watch: Watch = unwatched) -> Data:
         """Return `data` with features in the place of images."""
         evaluation = {
-            name: replace(split, x=self.cached(split.x, watch(name, len(split))))
+            name: replace(split, x=self.cached(split.x, watch(f"features of {name}", len(split))))
             for name, split in data.evaluation.items()
         }
-        train = replace(data.train, x=self.cached(data.train.x, watch("train", len(data.train))))
+        train = replace(data.train, x=self.cached(data.train.x, watch("features of train", len(data.train))))
         return replace(data, train=train, evaluation=evaluation)
 
     def cached(self, x: Tensor, watch: Callable[[int], None]) -> Tensor:

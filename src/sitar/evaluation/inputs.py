@@ -1,12 +1,11 @@
 """Read new inputs, without labels, the way a run's data stores them, so that its model can be asked about them.
 
 Images come as a folder of any depth, as files, or as a table with a column of paths. Arrays come as an .npz file.
-A run that was trained on a table of features reads such a table too. In Python, arrays and PIL images are inputs too.
+A run that was trained on a table of features reads such a table too.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 from collections import Counter
@@ -17,7 +16,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 
 from sitar.data.array_dataset import as_features, as_images
@@ -27,17 +25,13 @@ from sitar.data.own_data.npz import NpzConfig, read_arrays
 from sitar.data.tables import SUFFIXES, TableFile, open_table
 from sitar.errors import DataError
 from sitar.evaluation.trained_model import TrainedModel
-from sitar.images.bit_depth import BadImageError
 from sitar.images.cache import cached_images
-from sitar.images.decode import decode
 from sitar.images.files import Files, is_image
 from sitar.images.windows import decoded_windows
 from sitar.progress import Watch, unwatched
 
 logger = logging.getLogger(__name__)
 ARRAYS = ".npz"
-AS_FILES = dict.fromkeys(("1", "L", "LA", "P", "RGB", "RGBA", "I;16"), "PNG") | dict.fromkeys("IF", "TIFF")
-"""In which kind of file each mode of PIL loses nothing. All others become RGB."""
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -94,52 +88,6 @@ def read_inputs(
     """
     found = _find(source, model, root, path_column)
     return _check_shape(_cached(found, model, watch) if isinstance(found, _ImageFiles) else found, model)
-
-
-def as_inputs(given: Any, model: TrainedModel) -> Tensor:
-    """Return inputs that a caller has in Python as the run's data stores them.
-
-    Arrays are taken as they are. Paths are read as `read_inputs` reads them, and all of them must be readable. PIL
-    images are turned upright and resized as image files are.
-    """
-    if isinstance(given, Tensor):
-        return given
-    several = given if isinstance(given, list | tuple) else [given]
-    if several and all(isinstance(one, Image.Image) for one in several):
-        return torch.stack([_pixels(image, model) for image in several])
-    if several and all(isinstance(one, str | os.PathLike) for one in several):
-        found = read_inputs(cast(Source, given), model)
-        if found.unreadable:
-            name, reason = next(iter(found.unreadable.items()))
-            raise DataError(f"{name!r}{_others(list(found.unreadable))} cannot be read: {reason}.")
-        return found.x
-    try:
-        return torch.from_numpy(np.require(given, requirements="W"))
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"Inputs are one array of numbers of the shape (n, {', '.join(map(str, model.task.shape))}), a list of "
-            "paths or a list of PIL images. These are none of them."
-        ) from error
-
-
-def _pixels(image: Image.Image, model: TrainedModel) -> Tensor:
-    """Return the pixels of an image as the run's data stores those of a file."""
-    config, crop_pct = model.config.data, None
-    channels, *size = model.task.shape if len(model.task.shape) == 3 else (0, 0, 0)
-    if isinstance(config, ImageConfig):
-        crop_pct = config.crop_pct
-    elif channels not in (1, 3) or [image.height, image.width] != size:
-        raise DataError(
-            f"This model was trained on arrays of the shape {_shape(model.task.shape)} ({config.name}), and nothing "
-            f"says how an image of {image.width}x{image.height} pixels becomes one. Give an array."
-        )
-    file, upright = io.BytesIO(), ImageOps.exif_transpose(image)
-    in_a_file = upright if upright.mode in AS_FILES else upright.convert("RGB")
-    in_a_file.save(file, AS_FILES[in_a_file.mode])
-    try:
-        return torch.from_numpy(decode(file.getvalue(), (size[0], size[1]), crop_pct, channels).copy())
-    except BadImageError as error:
-        raise DataError(f"An image of the mode {image.mode!r} cannot be taken: {error}.") from error
 
 
 def input_windows(

@@ -19,6 +19,7 @@ from sitar.devices import resolve_device, what_it_cannot_do
 from sitar.errors import DataError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
+from sitar.evaluation.given import Given, as_stored
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import build_method, data_for
@@ -32,11 +33,11 @@ def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> Train
 
 
 class TrainedModel:
-    """A trained model predicts for new inputs. It does not need the data that it was trained on.
+    """A trained model predicts from new inputs. It does not need its training data.
 
-    Inputs are paths of image files, PIL images, or an array as the training data stores them: images as uint8
-    (n, channel, height, width) or as floats in [0, 1], features as numbers (n, feature). A path may also lead to a
-    folder of images, a table or an .npz file, as `sitar predict` reads them.
+    Images are paths of files or images of Pillow, one or a list of them, which are decoded and resized as the training
+    images were. Or they are arrays as these are stored: uint8 (n, channel, height, width), or floats in [0, 1].
+    Features are (n, feature).
     """
 
     def __init__(
@@ -83,11 +84,9 @@ class TrainedModel:
         """Return the names of the classes."""
         return tuple(self.result["classes"]) if "classes" in self.result else self.data.classes
 
-    def logits(self, x: Any) -> np.ndarray:
+    def logits(self, x: Given) -> np.ndarray:
         """Return class scores (n, class) in float32."""
-        from sitar.evaluation.inputs import as_inputs  # it knows this class
-
-        x = as_inputs(x, self)
+        x = as_stored(x, self.config.data)
         expected = self.task.shape
         if tuple(x.shape[1:]) != expected:
             raise DataError(f"Expected inputs of shape (n, {', '.join(map(str, expected))}), got {tuple(x.shape)}.")
@@ -107,15 +106,15 @@ class TrainedModel:
         """Return class scores of inputs as a batch carries them. They have a gradient by `x`."""
         return self.method.logits(x if self.encoder is None else self.encoder.network(x))
 
-    def predict_proba(self, x: Any) -> np.ndarray:
+    def predict_proba(self, x: Given) -> np.ndarray:
         """Return class probabilities (n, class), in the order of `classes`."""
         return softmax(self.logits(x))
 
-    def predict_index(self, x: Any) -> np.ndarray:
+    def predict_index(self, x: Given) -> np.ndarray:
         """Return the place in `classes` of the most probable class of each input."""
         return self.logits(x).argmax(1)
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, x: Given) -> np.ndarray:
         """Return the most probable class of each input: its name, or its number where classes are numbered."""
         index, names = self.predict_index(x), self.classes
         return index if list(names) == [str(i) for i in range(len(names))] else np.array(names)[index]

@@ -7,6 +7,8 @@ without it.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -41,26 +43,38 @@ def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = No
     """
     if not data:
         raise BadImageError("the file is empty")
+    with _reason_said():
+        return _fitted(_planes(data, channels), size, crop_pct)
+
+
+def decode_image(
+    image: Image.Image, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3
+) -> NDArray[np.uint8]:
+    """Return the pixels (channels, height, width) of an image of Pillow, as `decode` returns those of its file."""
+    import numpy as np
+
+    with _reason_said():
+        pixels = _fitted(_with_channels(_upright(image), channels), size, crop_pct)
+    return np.frombuffer(pixels, np.uint8).reshape(channels, *size)
+
+
+def upright(data: bytes) -> Image.Image:
+    """Return an image file as RGB, turned upright and in its own size, for a person to look at."""
+    with _reason_said():
+        planes = _planes(data, 3)
+        return planes[0].copy() if len(planes) == 1 else Image.merge("RGB", planes)  # either reads all of it
+
+
+@contextmanager
+def _reason_said() -> Iterator[None]:
+    """Say in one sentence why an image cannot be used."""
     try:
-        planes = _planes(data, channels)
-        fitted = [_stretched(p, size) if crop_pct is None else _cropped(p, size, crop_pct) for p in planes]
-        return b"".join([channel for plane in fitted for channel in _channels(plane)])
+        yield
     except (BadImageError, SitarError):
         raise
     except UnidentifiedImageError as error:
         raise BadImageError("no image, or of a kind that is not known") from error
     except Exception as error:  # what Pillow and others raise for a damaged file is not specified
-        raise BadImageError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
-
-
-def upright(data: bytes) -> Image.Image:
-    """Return an image file as RGB, turned upright and in its own size, for a person to look at."""
-    try:
-        planes = _planes(data, 3)
-        return planes[0].copy() if len(planes) == 1 else Image.merge("RGB", planes)  # either reads all of it
-    except SitarError:
-        raise
-    except Exception as error:
         raise BadImageError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
@@ -74,7 +88,11 @@ def _planes(data: bytes, channels: int) -> list[Image.Image]:
             return planes
         image = planes[0]
     else:
-        image = _upright(data)
+        image = _upright(_open(data))
+    return _with_channels(image, channels)
+
+
+def _with_channels(image: Image.Image, channels: int) -> list[Image.Image]:
     if channels == 3:
         return [to_rgb(image)]
     if channels == 1:
@@ -84,8 +102,7 @@ def _planes(data: bytes, channels: int) -> list[Image.Image]:
     return list(image.split())
 
 
-def _upright(data: bytes) -> Image.Image:
-    image = _open(data)
+def _upright(image: Image.Image) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise BadImageError(f"{image.width}x{image.height} pixels are more than {MAX_PIXELS:,}")
     if image.format == "JPEG" and not image.info.keys() & {"exif", "xmp"}:
@@ -119,6 +136,11 @@ def _is_misread(image: Any) -> bool:
         is_plain = not is_deep and len(image.getbands()) > 1 and tags.get(EXTRA_SAMPLES) != PREMULTIPLIED
         return tags.get(PLANAR) == 2 and not is_plain
     return image.mode in ("I", "F") and tags.prefix == b"MM"  # the order of bytes is changed twice
+
+
+def _fitted(planes: list[Image.Image], size: tuple[int, int], crop_pct: float | None) -> bytes:
+    fitted = [_stretched(p, size) if crop_pct is None else _cropped(p, size, crop_pct) for p in planes]
+    return b"".join([channel for plane in fitted for channel in _channels(plane)])
 
 
 def _channels(image: Image.Image) -> list[bytes]:

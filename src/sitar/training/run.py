@@ -25,6 +25,7 @@ from sitar.models.pretrained import check_weights
 from sitar.models.weights import to_bytes
 from sitar.plugins import imported_files
 from sitar.presets import load_config
+from sitar.progress import ShownProgress
 from sitar.registry import DATASETS
 from sitar.run_folder import RESULT_VERSION, RunFolder, differences
 from sitar.training import advice
@@ -138,8 +139,8 @@ def train_on(
         encoder = None
         if config.model.freeze_encoder:
             encoder = FrozenEncoder(config.model, data.task.shape, device, folder)
-            with shown:
-                data = encoder.data(data, shown.evaluating)
+            with ShownProgress(progress) as of_features:
+                data = encoder.data(data, of_features.watch)
         method = build_method(config, data.task)
         loop = Loop(method, data, config, folder=folder, device=device, shown=shown)
         with folder.lock(), shown, ExitStack() as stack:

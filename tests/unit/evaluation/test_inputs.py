@@ -13,12 +13,11 @@ import pyarrow.parquet
 import pytest
 import tifffile
 import torch
-from PIL import Image
 
 from helpers import made_data
 from helpers.runs import TINY_MODEL, run, settings
 from sitar.errors import DataError
-from sitar.evaluation.inputs import Inputs, as_inputs, read_inputs
+from sitar.evaluation.inputs import Inputs, read_inputs
 from sitar.evaluation.trained_model import TrainedModel, load
 
 TRAIN = {"epochs": 1, "batch_size": 16, "checkpoint_seconds": 0}
@@ -237,76 +236,3 @@ class TestRefused:
         shutil.copytree(root_of(models("folder")), tmp_path / "images")
         with pytest.raises(DataError, match=r"arrays of the shape 3x28x28 \(color_mnist\)"):
             read_inputs(tmp_path / "images", models("color_mnist"))
-
-
-@pytest.mark.parametrize("form", [{}, {"crop_pct": 0.8, "image_size": 14}, {"channels": 1}])
-def test_paths_images_and_arrays_give_the_same_classes_by_name(models: Any, form: dict[str, Any]) -> None:
-    model = models("folder", **form)
-    inputs = read_inputs(root_of(model), model)
-    assert inputs.files is not None
-    expected = model.logits(inputs.x)
-    opened = [Image.open(file) for file in inputs.files]
-    for given in (inputs.files, [str(file) for file in inputs.files], root_of(model), opened, inputs.x.numpy()):
-        np.testing.assert_array_equal(model.logits(given), expected)
-    names = model.predict(opened[0])
-    assert names.tolist() == [model.classes[expected[0].argmax()]]
-    assert set(model.predict(inputs.files)) <= set(model.classes)
-    np.testing.assert_array_equal(model.predict_index(inputs.files), expected.argmax(1))
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F", "HSV"])
-def test_images_of_any_mode_become_three_channels(mode: str, models: Any) -> None:
-    model = models("folder")
-    if mode in ("I;16", "I", "F"):
-        gray = np.linspace(0, 1 if mode == "F" else 65535, 900).reshape(30, 30)
-        image = Image.fromarray(gray.astype({"I;16": "uint16", "I": "int32", "F": "float32"}[mode]))
-    else:
-        image = Image.linear_gradient("L").resize((30, 30)).convert("RGB").convert(mode)
-    assert image.mode == mode
-    with pytest.raises(DataError, match=r"floats from 0 to 5, where they must lie in \[0, 1\]"):
-        model.predict(Image.fromarray(np.array([[0, 5]], np.float32)))
-    assert model.predict_proba(image).shape == (1, len(model.classes))
-
-
-def test_an_image_that_is_held_sideways_is_turned(models: Any) -> None:
-    model = models("folder")
-    image = Image.radial_gradient("L").crop((0, 0, 200, 100)).convert("RGB")
-    turned = image.transpose(Image.Transpose.ROTATE_90)
-    turned.getexif()[274] = 6  # the camera was held so that it must be turned by 270 degrees
-    np.testing.assert_array_equal(as_inputs(turned, model), as_inputs(image, model))
-
-
-def test_an_array_run_takes_images_of_its_own_size_only(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).integers(0, 256, (40, 10, 12, 3), dtype=np.uint8)
-    np.savez(tmp_path / "images.npz", x=x, y=np.arange(40) % 2)
-    data = {"name": "npz", "file": str(tmp_path / "images.npz")}
-    model = load(run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run").path, "cpu")
-    np.testing.assert_array_equal(as_inputs([Image.fromarray(x[3])], model)[0], x[3].transpose(2, 0, 1))
-    with pytest.raises(DataError, match="nothing says how an image of 5x6 pixels becomes one"):
-        model.predict(Image.new("RGB", (5, 6)))
-
-
-@pytest.mark.parametrize(
-    "given", [[[1.0], [1.0, 2.0]], np.array([object()]), None, [None], {"a": 1}, "nothing.png", 3.0]
-)
-def test_what_is_no_input_is_refused(given: Any, models: Any) -> None:
-    for maker in ("folder", "features"):
-        with pytest.raises(DataError):
-            models(maker).predict(given)
-
-
-def test_features_of_any_type_are_numbers_and_must_be_finite(models: Any) -> None:
-    model = models("features")
-    x = np.arange(3 * model.task.shape[0]).reshape(3, -1)
-    for kind in (np.uint8, np.int64, np.float16, np.float64):
-        np.testing.assert_allclose(model.logits(x.astype(kind)), model.logits(x.astype(np.float32)))
-    for bad in (np.nan, np.inf, 1e300):
-        with pytest.raises(DataError, match="NaN or infinite"):
-            model.predict(np.where(x == 2, bad, x))
-
-
-def test_files_that_cannot_be_read_are_named_in_python_too(models: Any, tmp_path: Path) -> None:
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    good = next(root_of(models("folder")).rglob("*.png"))
-    with pytest.raises(DataError, match=r"broken\.png.* cannot be read"):
-        models("folder").predict([good, tmp_path / "broken.png"])

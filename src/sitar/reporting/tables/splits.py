@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sitar.registry import metrics
+from sitar.reporting.comparison import named_group
 from sitar.reporting.tables.table import HEADLINE, Table, chance, percent, percent_range
 
 
@@ -37,12 +38,16 @@ def details_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table(title, columns, rows, "Percent; the adjusted average weights groups as the training split does.")
 
 
-def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Show accuracy and size of every group, one row for each group and one column for each split."""
+def groups_table(title: str, splits: Mapping[str, Mapping[str, Any]], result: Mapping[str, Any]) -> Table:
+    """Show accuracy and size of every group, one row for each group and one column for each split.
+
+    Groups are called by the names of the classes and of the values that are in `result`, the record of the run.
+    """
+    known = result.get("classes") or (), result.get("attributes") or {}
     grouped = {name: figures["groups"] for name, figures in splits.items() if figures["groups"]}
     names = list(dict.fromkeys(group for groups in grouped.values() for group in groups))
     rows = []
     for group in names:
         cells = [groups.get(group, {"accuracy": None, "n": 0}) for groups in grouped.values()]
-        rows.append([group, *(f"{percent(cell['accuracy'])} ({cell['n']:,})" for cell in cells)])
+        rows.append([named_group(group, *known), *(f"{percent(cell['accuracy'])} ({cell['n']:,})" for cell in cells)])
     return Table(title, ["group", *grouped], rows, "Percent accuracy and number of samples; a dash for an empty group.")
