@@ -205,6 +205,11 @@ class RunFolder:
         return (self.path / "done").is_file()
 
     @property
+    def is_of_an_estimator(self) -> bool:
+        """Return whether an estimator of scikit-learn made the run, from arrays in memory."""
+        return self.estimator_file.exists()
+
+    @property
     def has_encoder(self) -> bool:
         return self.encoder_file.is_file()
 

@@ -64,7 +64,7 @@ class TrainedModel:
     @cached_property
     def data(self) -> Data:
         """Load the data that the run was trained on. Predictions for other inputs do not need it."""
-        if self.folder.estimator_file.exists():
+        if self.folder.is_of_an_estimator:
             raise DataError(
                 "An estimator made this run from arrays in memory, and does not keep them. What needs the training "
                 "data cannot be done here. `sitar predict`, `sitar compare` and `sitar export` do not need it."
