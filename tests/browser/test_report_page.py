@@ -88,7 +88,9 @@ def test_every_section_renders(page: Any) -> None:
 
 def test_a_slider_changes_the_picture_and_the_probability(page: Any) -> None:
     card = page.locator(".axis").first
-    picture, chance = card.locator(".tile.now"), card.locator(".chance").first
+    picture, chance = card.locator(".tile.now"), card.locator(".probability").first
+    outer, inner = card.bounding_box(), chance.bounding_box()
+    assert outer["y"] < inner["y"] < inner["y"] + inner["height"] < outer["y"] + outer["height"]
     before = picture.screenshot(), chance.inner_text()
     slider = card.locator("input[type=range]")
     slider.focus()

@@ -61,7 +61,7 @@
       const bars = along.classes.map((c) => {
         const line = element("div");
         const name = element("span", "name");
-        const value = element("span", "chance");
+        const value = element("span", "probability");
         name.append(element("span", "", model.classes[c]), value);
         const track = element("span", "track");
         const fill = element("span", "fill c0");
