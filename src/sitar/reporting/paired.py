@@ -96,19 +96,25 @@ def accuracy_difference(
 
     Only counts matter: of how many samples each seed of each method is right or wrong. So counts are drawn.
     """
-    if right.tobytes() > reference.tobytes():  # so that A against B is exactly minus B against A
+    first, second = (_counts(only, stratum) for only in (right & ~reference, reference & ~right))
+    there, back = (sorted(map(tuple, np.hstack(pair).tolist())) for pair in ((first, second), (second, first)))
+    if (there, right.tobytes()) > (back, reference.tobytes()):  # so that A against B is exactly minus B against A
         return -accuracy_difference(reference, right, stratum, combine)
     seeds = right.shape[1]
-    both = np.concatenate([right, reference], axis=1)
+    order = np.lexsort(
+        np.hstack([first, second, _counts(right, stratum)]).T
+    )  # so that the order of seeds changes no draw
+    both = np.concatenate([right[:, order], reference[:, order]], axis=1)
     added = np.repeat(np.eye(2, dtype=bool), seeds, axis=1)
     strata = [both[stratum == value] for value in np.unique(stratum)]
     smoothed = [np.concatenate([members, added]) for members in strata]
     random = np.random.default_rng(0)
     drawn = combine(np.stack([_drawn_accuracies(members, random) for members in smoothed], axis=1))
+    again = np.argsort(order)  # the seeds as they were given
     difference = Difference(
-        _first_less_second(combine(_accuracies(strata))),
-        _first_less_second(combine(_accuracies(smoothed))),
-        np.atleast_2d(np.cov(_first_less_second(drawn), rowvar=False)),
+        _first_less_second(combine(_accuracies(strata)))[again],
+        _first_less_second(combine(_accuracies(smoothed)))[again],
+        np.atleast_2d(np.cov(_first_less_second(drawn), rowvar=False))[np.ix_(again, again)],
     )
     if seeds > 1 or len(strata) > 1:
         return difference
@@ -201,6 +207,11 @@ def _as_mcnemar(difference: Difference, first: int, second: int) -> Difference:
     needed = (difference.centre[0] / ndtri(exact / 2)) ** 2 if exact < 1 else 0.0
     covariance = np.maximum(difference.covariance, needed)
     return replace(difference, covariance=covariance, only_one_right=(first, second))
+
+
+def _counts(holds: NDArray[np.bool_], stratum: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count of how many samples of each stratum it holds (seed, stratum)."""
+    return np.stack([holds[stratum == value].sum(0) for value in np.unique(stratum)], axis=1)
 
 
 def _accuracies(strata: Sequence[NDArray[np.bool_]]) -> Floats:

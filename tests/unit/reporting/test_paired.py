@@ -82,7 +82,8 @@ def test_the_order_of_seeds_and_samples_does_not_matter(seed: int, order: list[i
     there = accuracy_difference(a, b, group, worst)
     again = accuracy_difference(a[shuffled][:, order], b[shuffled][:, order], group[shuffled], worst)
     assert again.value == pytest.approx(there.value, abs=1e-12)
-    np.testing.assert_allclose(again.interval(), there.interval(), atol=0.015)  # the draws are others
+    np.testing.assert_allclose(again.interval(), there.interval(), atol=1e-12)
+    np.testing.assert_allclose(again.each, there.each[order], atol=1e-12)
 
 
 def test_one_seed_agrees_with_mcnemar_and_with_the_variance_of_a_paired_difference() -> None:
