@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import nbformat
 import pytest
 
 from helpers.scripts import ROOT, script
@@ -21,7 +22,6 @@ def test_a_notebook_is_what_its_page_makes(page: Path) -> None:
 
 
 def test_a_notebook_has_a_cell_for_each_block_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nbformat = pytest.importorskip("nbformat")
     monkeypatch.setattr(NOTEBOOKS, "ROOT", tmp_path)
     monkeypatch.setattr(NOTEBOOKS, "NOTEBOOKS", tmp_path / "examples/notebooks")
     page = tmp_path / "docs/tutorials/page.md"
@@ -48,8 +48,8 @@ def test_every_page_is_in_the_navigation() -> None:
     assert len(named) == len(set(named))
 
 
+@pytest.mark.ci  # the group `docs` is installed there
 def test_links_lead_to_the_same_file_on_the_site() -> None:
-    pytest.importorskip("mkdocs")
     hooks = script("website/hooks.py")
 
     def written(markdown: str, uri: str) -> str:
