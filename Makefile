@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint lock vulnerabilities clean
 
 setup: $(READY)
 
@@ -26,7 +26,7 @@ demo: $(READY)
 test: $(READY) lint
 	$(BIN)/python -m pytest -q -m "shapes and not ci" tests/unit \
 	  --jaxtyping-packages=sitar.functional,sitar.evaluation,beartype.beartype
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not shapes and not slow and not ci"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not shapes and not slow and not ci and not ray"
 	@{ test -n "$$SITAR_CHROMIUM" || command -v chromium || command -v chromium-browser; } >/dev/null && $(BIN)/python -c 'import playwright' 2>/dev/null || \
 	  echo "No browser here: the tests in tests/browser were left out (apt-get install chromium, pip install --group browser)."
 
@@ -35,6 +35,17 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+
+# Every package that development needs, with the hashes of its files. Nothing is installed from it unless you do so:
+# python -m pip install --require-hashes -r requirements-dev.lock
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet --group supply
+	$(BIN)/uv pip compile pyproject.toml --group dev --group docs --group release --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --upgrade --output-file requirements-dev.lock
+
+vulnerabilities: $(READY)
+	$(BIN)/python -m pip install --quiet --group supply
+	$(BIN)/python .ci/vulnerabilities.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis

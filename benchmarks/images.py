@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from sitar.data.rows import Rows
 from sitar.data.types import to_float
 from sitar.images.cache import cached_images
 from sitar.images.files import Files
@@ -50,7 +51,7 @@ def plain(folder: Path, names: list[str], size: int) -> np.ndarray:
     return np.stack(pixels).transpose(0, 3, 1, 2)
 
 
-def pass_over_cache(images: torch.Tensor) -> None:
+def pass_over_cache(images: Rows) -> None:
     for index in torch.randperm(len(images)).split(BATCH):
         to_float(images[index])
 
@@ -88,7 +89,7 @@ def main() -> None:
         ) | best(
             {
                 "ImageFolder, two workers": lambda: pass_over_folder(root / "images", options.size),
-                "pass over the cache": lambda: pass_over_cache(torch.from_numpy(ours)),
+                "pass over the cache": lambda: pass_over_cache(Rows(ours, np.arange(len(ours)))),
             }
         )
 

@@ -27,6 +27,7 @@ from sitar.analysis.ask.choosing import FEWEST, decide
 from sitar.analysis.ask.evidence import Evidence
 from sitar.analysis.ask.next_image import Order
 from sitar.analysis.ask.pool import Pool
+from sitar.files import write_atomic
 
 RECORD = Path(__file__).parent / "records" / "ask_rule.json"
 IMAGES, SESSIONS, MOST_ANSWERS = 1000, 400, 100
@@ -115,7 +116,7 @@ def main() -> None:
         "estimates": ESTIMATES,
         "pairs": [summary(pair) for pair in PAIRS],
     }
-    RECORD.write_text(json.dumps(record, indent=2) + "\n")
+    write_atomic(RECORD, (json.dumps(record, indent=2) + "\n").encode())
     print(json.dumps(record, indent=2))
 
 

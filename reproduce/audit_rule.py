@@ -22,6 +22,7 @@ from torch import Tensor
 
 from sitar.analysis.audit.scores import accuracy, resample
 from sitar.analysis.audit.verdict import above_chance, least_lead
+from sitar.files import write_atomic
 
 RECORD = Path(__file__).parent / "records" / "audit_rule.json"
 HELD_OUT = (40, 100, 400, 1000)  # held-out samples for every two classes
@@ -98,7 +99,7 @@ def main() -> None:
         "one cue": {str(n): {str(rho): rates(f) for rho, f in found.items()} for n, found in cue.items()},
         "a copied cue, rho 0.9": {str(n): rates(found) for n, found in copied.items()},
     }
-    RECORD.write_text(json.dumps(record, indent=2) + "\n")
+    write_atomic(RECORD, (json.dumps(record, indent=2) + "\n").encode())
     print(json.dumps(record, indent=2))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sitar.analysis.audit.audit import audit_run
+from sitar.files import write_atomic
 from sitar.run_folder import Run
 from sitar.training.run import train
 
@@ -47,7 +48,7 @@ def main() -> None:
     name, out = options.name, options.out or Path("runs", "audit", options.name)
     rows = [summary(name, rho, seed, out) for rho, seed in [*((RHO[name], seed) for seed in SEEDS), (0.5, 0)]]
     record = Path(__file__).parent / "records" / f"audit_{name}.json"
-    record.write_text(json.dumps({"preset": f"{name}/vae", "runs": rows}, indent=2) + "\n")
+    write_atomic(record, (json.dumps({"preset": f"{name}/vae", "runs": rows}, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

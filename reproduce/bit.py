@@ -39,6 +39,7 @@ from sitar.evaluation.inputs import Inputs
 from sitar.evaluation.metrics import Predictions, split_metrics
 from sitar.evaluation.predict import predict_split
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.files import write_atomic
 from sitar.progress import unwatched
 from sitar.run_folder import RunFolder
 
@@ -83,7 +84,8 @@ def measure(column: str, seed: int, rows: Sequence[str], folders: Sequence[Path]
         chosen.append({"row": rows[best], **fixed[best]})
         asked = np.random.default_rng((seed, draw)).choice(len(new), TO_REFIT, replace=False)
         inputs = Inputs([pool.names[place] for place in asked], new.x[asked])
-        fitted = fit(models, [inputs] * len(models), new.y[asked].numpy(), unwatched)
+        images = Inputs(pool.names, new.x)
+        fitted = fit(models, [inputs] * len(models), [images] * len(models), new.y[asked].numpy(), unwatched)
         row = rows[models.index(fitted.chosen.model)]
         scores = score(predict_split(fitted.method.logits, test, fitted.chosen.model.device))
         refitted.append({"row": row, "features": fitted.kind, **scores})
@@ -205,7 +207,7 @@ def main(words: list[str] | None = None) -> None:
                 runs.sort(key=lambda run: (order.index(run["column"]), run["seed"]))
                 records.write_record(NAME, runs, {})
     page = records.page_path(NAME)
-    page.write_text(render({"runs": runs}), encoding="utf-8")
+    write_atomic(page, render({"runs": runs}).encode())
     print(f"Wrote {page}")
 
 

@@ -16,6 +16,9 @@ In the line below a table, these two speak for the whole table.
 
 What looks measured is a number with decimals, or one before %, "points" or "±". `NAME = NUMBER` is a setting. Code and
 links do not count. Pages that a table or a script makes must be what it makes now. `--write` corrects what differs.
+
+The records themselves are compared first, with the checksums in records/SHA256SUMS. After a new record, `--write` notes
+its checksum.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from typing import Any, NamedTuple
 import pages
 import records
 from values import Value, ValueNameError, evaluate, show
+
+from sitar.files import write_atomic
 
 COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 NUMBER = re.compile(rf"(?<![\w.,])[-−]?\d+(?:,\d{{3}})*(?:\.\d+)?(?!\w)|(?<![\w.])\.\d+|{records.NOT_RUN}")
@@ -77,10 +82,19 @@ class Number(NamedTuple):
 def main(write: bool) -> int:
     """Check all pages, print what differs, and return the exit status."""
     if write:
+        records.write_sums()
+    if damaged := records.damaged():
+        print(*damaged, sep="\n")
+        print(
+            f"{len(damaged)} records are not those of {records.SUMS}, so no number was compared. `git diff` shows what "
+            "has changed, and `git checkout` brings it back. Of a new record, --check --write notes the checksum."
+        )
+        return 1
+    if write:
         for file, made in made_pages().items():
-            file.write_text(made, encoding="utf-8")
+            write_atomic(file, made.encode())
         for file in prose():
-            file.write_text(corrected(file.read_text(encoding="utf-8")), encoding="utf-8")
+            write_atomic(file, corrected(file.read_text(encoding="utf-8")).encode())
     problems = all_problems()
     for problem in problems:
         print(problem)

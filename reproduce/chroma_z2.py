@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import sitar
 from sitar.analysis.latents import posterior_means
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.files import write_atomic
 from sitar.run_folder import RunFolder
 
 HERE = Path(__file__).parent
@@ -98,8 +99,8 @@ def main() -> None:
             print(folder, f"colour from z2: {rows[-1]['colour_in_z2']:.2f}", flush=True)
         rows.sort(key=lambda row: (row["rho"], row["seed"]))
         text = ",\n".join("    " + json.dumps(row) for row in rows)
-        RECORD.write_text(f'{{\n  "runs": [\n{text}\n  ]\n}}\n', encoding="utf-8")
-    PAGE.write_text(render(json.loads(RECORD.read_text(encoding="utf-8"))), encoding="utf-8")
+        write_atomic(RECORD, f'{{\n  "runs": [\n{text}\n  ]\n}}\n'.encode())
+    write_atomic(PAGE, render(json.loads(RECORD.read_text(encoding="utf-8"))).encode())
 
 
 def trained(rho: float, seed: int, options: argparse.Namespace) -> RunFolder:

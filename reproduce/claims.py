@@ -14,8 +14,10 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 import records
-import yaml
+from pydantic import TypeAdapter
 from values import Sample, ValueNameError, fill, interval, is_earlier, sample, show
+
+from sitar.files import write_atomic
 
 RULES = ("holds", "holds in part")
 FAILS, WAITS, NEVER = "does not hold", "not measured yet", "cannot be tested here"
@@ -32,6 +34,10 @@ beside a claim decides its verdict. Most rules were written when most of these f
 more if the interval lies above 0, and two figures are said to be equal if it lies within 5 points. "Does not hold"
 means that our figures do not show it: a wide interval does not show the opposite either. Accuracies are in percent.
 ‡ marks a figure with runs that were made before their preset changed. They will be made again."""
+
+
+TEXTS = ("claim", "section", "quote", "note", NEVER, *RULES)  # of a claim; the first three are needed
+CLAIMS = TypeAdapter(list[dict[str, Any]])
 
 
 class Figure(NamedTuple):
@@ -55,12 +61,24 @@ def figure(values: Sample) -> Figure:
 
 
 def load() -> list[dict[str, Any]]:
-    return yaml.safe_load((records.HERE / f"{records.CLAIMS}.yaml").read_text(encoding="utf-8"))
+    file = records.HERE / f"{records.CLAIMS}.yaml"
+    found = records.checked(CLAIMS, file, records.read_written(file))
+    for number, claim in enumerate(found):
+        wrong = [key for key in TEXTS if not isinstance(claim.get(key, None if key in TEXTS[:3] else ""), str)]
+        wrong += ["figures"] if not isinstance(claim.get("figures", {}), dict) else []
+        wrong += ["decimals"] if claim.get("decimals", 1) not in range(9) else []
+        if wrong:
+            raise ValueNameError(f"claim {number + 1}: {wrong[0]} is missing, or of another kind than it should be")
+    return found
 
 
 def samples(claim: dict[str, Any]) -> dict[str, Sample]:
     """Return the values over seeds of every figure. What has no record yet is empty."""
-    return {name: {} if missing_record(value) else sample(value) for name, (_, value) in claim["figures"].items()}
+    for name, said in claim.get("figures", {}).items():
+        if not (isinstance(said, list) and len(said) == 2 and all(isinstance(part, str) for part in said)):
+            raise ValueNameError(f"claim {claim['claim']!r}: the figure {name} is not [words, value], but {said!r}")
+    figures = claim.get("figures", {}).items()
+    return {name: {} if missing_record(value) else sample(value) for name, (_, value) in figures}
 
 
 def missing_record(value: str) -> str | None:
@@ -85,10 +103,15 @@ def verdict(claim: dict[str, Any], found: dict[str, Sample]) -> str:
 
 def decide(rule: str, figures: dict[str, Figure]) -> bool:
     """Evaluate a rule: comparisons of figures and numbers, joined by `and` and `or`."""
-    tree = ast.parse(rule.strip(), mode="eval")
+    try:
+        tree = ast.parse(rule.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError, AttributeError) as error:
+        raise ValueNameError(f"rule {str(rule)[:80]!r} is no rule: {error}") from error
     for node in ast.walk(tree):
         if not isinstance(node, ALLOWED):
             raise ValueNameError(f"rule {rule!r}: {type(node).__name__} is not allowed")
+        if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
+            raise ValueNameError(f"rule {rule!r}: {node.value!r} is no number")
         if isinstance(node, ast.Name) and node.id not in figures:
             raise ValueNameError(f"rule {rule!r}: there is no figure {node.id!r}; figures are {', '.join(figures)}")
         if isinstance(node, ast.Attribute) and node.attr not in Figure._fields:
@@ -96,7 +119,10 @@ def decide(rule: str, figures: dict[str, Figure]) -> bool:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and getattr(figures[node.value.id], node.attr) is None:  # type: ignore[attr-defined]
             raise OneSeedError(rule)
-    return bool(eval(compile(tree, "rule", "eval"), {"__builtins__": {}}, dict(figures)))
+    try:
+        return bool(eval(compile(tree, "rule", "eval"), {"__builtins__": {}}, dict(figures)))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueNameError(f"rule {rule!r} compares what cannot be compared: {error}") from error
 
 
 def render() -> str:
@@ -141,5 +167,5 @@ def _shown(values: Sample, value: str, decimals: int) -> str:
 
 if __name__ == "__main__":
     file = records.page_path(records.CLAIMS)
-    file.write_text(render(), encoding="utf-8")
+    write_atomic(file, render().encode())
     print(f"Wrote {file}")

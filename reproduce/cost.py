@@ -22,6 +22,7 @@ import sitar
 from sitar.data import load_data
 from sitar.data.types import Data
 from sitar.devices import resolve_device
+from sitar.files import write_atomic
 from sitar.methods import GradientPhase, Method, build_method, data_for
 from sitar.methods.base import Loss
 from sitar.presets import load_config
@@ -64,8 +65,8 @@ def main() -> None:
     options = parser.parse_args()
     if not options.table:
         record = measure_all(options.device, options.epochs, options.set)
-        RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    PAGE.write_text(render(json.loads(RECORD.read_text(encoding="utf-8"))), encoding="utf-8")
+        write_atomic(RECORD, (json.dumps(record, indent=2) + "\n").encode())
+    write_atomic(PAGE, render(json.loads(RECORD.read_text(encoding="utf-8"))).encode())
 
 
 def measure_all(device: str, epochs: int, settings: list[str]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from sitar.files import write_atomic
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "dispersion.md"
 PAPER = "sitar (axis noise, the paper's)"
@@ -82,4 +84,4 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(), encoding="utf-8")
+    write_atomic(PAGE, render().encode())

@@ -31,6 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sitar.data.benchmarks.celeba import FIRST_10K, CelebA, CelebAConfig, attribute_lists, place_of
+from sitar.files import write_atomic
 
 RECORD = Path(__file__).parent / "records" / "ease.json"
 AXES, IMAGE_SIZE, BAND = 20, 64, 0.05
@@ -47,8 +48,15 @@ def pixels(root: Path, size: int = IMAGE_SIZE) -> tuple[np.ndarray, np.ndarray]:
 def ease_of(x: np.ndarray, place: np.ndarray, attributes: dict[str, np.ndarray], axes: int = AXES) -> dict[str, float]:
     """Return the balanced accuracy of the linear model for each attribute."""
     fit, measure = np.isin(place, FIT), np.isin(place, MEASURE)
-    pca = PCA(axes, svd_solver="randomized", random_state=0).fit(x[fit].astype(np.float32) / 255)
-    seen, unseen = (pca.transform(x[part].astype(np.float32) / 255) for part in (fit, measure))
+    return linear_ease(x.astype(np.float32) / 255, fit, measure, attributes, axes)
+
+
+def linear_ease(
+    x: np.ndarray, fit: np.ndarray, measure: np.ndarray, attributes: dict[str, np.ndarray], axes: int = AXES
+) -> dict[str, float]:
+    """Fit the linear model to some rows, and return its balanced accuracy on others for each attribute."""
+    pca = PCA(axes, svd_solver="randomized", random_state=0).fit(x[fit])
+    seen, unseen = pca.transform(x[fit]), pca.transform(x[measure])
     found = {}
     for name, y in attributes.items():
         head = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
@@ -82,7 +90,7 @@ def main() -> None:
     lines = ",\n".join(f"    {json.dumps(task)}" for task in tasks)
     about = {"images": FIRST_10K, "image_size": IMAGE_SIZE, "axes": AXES, "band": BAND, "ease": ease}
     head = json.dumps(about, indent=2)[:-2]
-    RECORD.write_text(f'{head},\n  "predictions": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
+    write_atomic(RECORD, f'{head},\n  "predictions": [\n{lines}\n  ]\n}}\n'.encode())
     print(f"Wrote {RECORD}")
 
 

@@ -22,6 +22,7 @@ import run
 from matplotlib.figure import Figure
 
 from sitar.errors import SitarError
+from sitar.files import write_atomic
 from sitar.reporting.figures.gradcam_figure import gradcam_figure, read_gradcam
 from sitar.reporting.figures.panels import panels_figure
 from sitar.reporting.figures.style import save
@@ -162,7 +163,7 @@ def main(words: list[str] | None = None) -> None:
     except SitarError as error:
         sys.exit(str(error))
     if options.out is None:
-        (DOCS / "figures.md").write_text(page(), encoding="utf-8")
+        write_atomic(DOCS / "figures.md", page().encode())
 
 
 def draw_picture(name: str, folders: list[Path], start: int | None) -> Figure:

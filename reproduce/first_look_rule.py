@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from audit_rule import FALSE_ALARMS, GRID, latents
 
 from sitar.analysis.audit.cues import LEVEL, Cue, predict, score_predictions, standard_errors
+from sitar.files import write_atomic
 
 RECORD = Path(__file__).parent / "records" / "first_look_rule.json"
 SAMPLES = (200, 400, 1000, 4000)
@@ -105,7 +106,7 @@ def main() -> None:
             str(n): {str(rho): share(lifts(sweep(n, 1, rho), wider) >= tells) for rho in STRENGTHS} for n in SAMPLES
         },
     }
-    RECORD.write_text(json.dumps(record, indent=2) + "\n")
+    write_atomic(RECORD, (json.dumps(record, indent=2) + "\n").encode())
     print(json.dumps(record, indent=2))
 
 

@@ -20,6 +20,7 @@ from torch.nn.functional import interpolate
 from sitar.analysis.audit.first_look import first_look
 from sitar.data import load_data
 from sitar.data.types import Data, TrainSplit
+from sitar.files import write_atomic
 from sitar.presets import load_config
 
 RECORD = Path(__file__).parent / "records" / "first_look_runs.json"
@@ -59,7 +60,7 @@ def main() -> None:
     found = {kind: sum(name in row["tells"] for row in rows if row["kind"] == kind) for kind, name in wanted.items()}
     found["no cue"] = sum(bool(row["tells"]) for row in rows if row["kind"] == "no cue")
     record = {"samples": SAMPLES, "found": found, "time": timed(), "runs": rows}
-    RECORD.write_text(json.dumps(record, indent=2) + "\n")
+    write_atomic(RECORD, (json.dumps(record, indent=2) + "\n").encode())
     print(json.dumps({key: value for key, value in record.items() if key != "runs"}, indent=2))
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from sitar.files import write_atomic
+
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "reproduce" / "records" / "loops.json"
 
@@ -23,7 +25,7 @@ def main() -> None:
             for model, accuracy in compare(seed, body).items():
                 runs.append({"body": body, "seed": seed, "model": model, "worst_group": round(accuracy, 4)})
             print(*runs[-3:], sep="\n", flush=True)
-    RECORD.write_text(json.dumps({"about": __doc__, "device": "cpu", "runs": runs}, indent=2) + "\n", encoding="utf-8")
+    write_atomic(RECORD, (json.dumps({"about": __doc__, "device": "cpu", "runs": runs}, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from typing import Any
 from records import EARLIER, NO_IMAGES, NOT_RUN, load_table, outdated, record_path, record_so_far, runs_of, value_of
 from values import fill
 
+from sitar import given
 from sitar.registry import metrics
-from sitar.reporting.tables.table import CHANCE, UPPER_BOUND, UPPER_BOUND_NOTE, chance, percent
+from sitar.reporting.tables.table import CHANCE, chance, percent
 
 ABBREVIATIONS = {
     "ID": "[ID](../glossary.md#id-and-ood) means in distribution.",
@@ -39,7 +40,7 @@ def render(name: str) -> str:
             for column in table["columns"]
             for split in table["splits"].values()
         ]
-        label = f"{row} {UPPER_BOUND}" if any(run.get("needs_groups") for run in runs) else row
+        label = given.marked(row, runs[0] if runs else {})
         label = f"{label} {EARLIER}" if outdated(row, table, record) else label
         lines.append(f"| {label} | {' | '.join(_cell(values, wanted, empty) for values in samples)} |")
         lowest.append(f"| {label} | {' | '.join(f'{min(v):.1f}' if v else empty for v in samples)} |")
@@ -154,8 +155,7 @@ def _source(name: str, table: dict[str, Any], record: dict[str, Any]) -> list[st
         f"{e['device']}, torch {e['versions']['torch']}, commit {str(e['commit'])[:12]}" for e in made
     )
     notes = [f"The runs were made with: {'; '.join(where)}." if where else "No run of this table was made yet."]
-    if any(run.get("needs_groups") for runs in rows.values() for run in runs):
-        notes.append(UPPER_BOUND_NOTE)
+    notes += given.notes([run for runs in rows.values() for run in runs])
     if "classes" in table:
         notes.append(
             f'"{CHANCE}" is a fair coin over the {table["classes"]} classes, in expectation '

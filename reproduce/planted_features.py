@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sitar.files import write_atomic
+
 HERE = Path(__file__).parent
 RECORD = HERE / "records" / "planted_features.json"
 PAGE = HERE.parent / "docs" / "results" / "planted_features.md"
@@ -158,7 +160,7 @@ def fill_tables(record: dict[str, Any]) -> None:
         for model in (*MODELS, "SITAR, gentle"):
             if (seed, model) not in known:
                 record["breast_cancer"].append(measure_table(seed, model))
-                RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+                write_atomic(RECORD, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def fill(record: dict[str, Any], cores: Sequence[str]) -> None:
@@ -170,7 +172,7 @@ def fill(record: dict[str, Any], cores: Sequence[str]) -> None:
                 for model in MODELS:
                     if (core, rho, seed, model) not in known:
                         record["runs"].append(measure(core, rho, seed, model))
-                        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+                        write_atomic(RECORD, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def cells(record: dict[str, Any], metric: str, **where: Any) -> list[float]:
@@ -248,7 +250,7 @@ def main() -> None:
         fill(record, arguments.core or list(CORES))
     if arguments.breast_cancer or everything:
         fill_tables(record)
-    PAGE.write_text(render(record), encoding="utf-8")
+    write_atomic(PAGE, render(record).encode())
 
 
 if __name__ == "__main__":

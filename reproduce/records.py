@@ -12,17 +12,22 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
-import yaml
 from dispersion import suspect_axes
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
+from sitar.files import write_atomic
+from sitar.integrity import checksum_of, sums_line
 from sitar.run_folder import INERT, PLACES, flat
+from sitar.yaml_text import read_yaml
 
 HERE = Path(__file__).parent
 CLAIMS = "claims"  # the one .yaml file here that is not a table
 SAID = ("row", "column", "preset", "overrides", "seed")  # what tells one run of a table from another
 EARLIER = "‡"  # marks what was measured before a preset changed
+SUMS = "SHA256SUMS"  # in the folder of the records: their checksums
 NOT_RUN = "not run yet"
 NO_IMAGES = "no images here"
 
@@ -31,13 +36,52 @@ def table_names() -> list[str]:
     return sorted(path.stem for path in HERE.glob("*.yaml") if path.stem != CLAIMS)
 
 
+class _Row(TypedDict, total=False):
+    preset: str
+    set: list[str]
+    seeds: list[int]
+
+
+class _Table(TypedDict):
+    """This is a table, as far as its runs follow from it."""
+
+    title: str
+    splits: dict[str, Any]
+    seeds: list[int]
+    columns: dict[str, list[str]]
+    rows: dict[str, _Row]
+    curves: NotRequired[list[Any]]
+
+
+_TABLE = TypeAdapter(with_config(ConfigDict(extra="allow"))(_Table))
+
+
 def load_table(name: str) -> dict[str, Any]:
-    return _table((HERE / f"{name}.yaml").read_text(encoding="utf-8"))
+    return _table(HERE / f"{name}.yaml", read_written(HERE / f"{name}.yaml"))
+
+
+def read_written(file: Path) -> str:
+    """Return the text of a file that a person has written."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{str(file)!r} cannot be read: {error}.")
+
+
+def checked(schema: TypeAdapter[Any], file: Path, text: str) -> Any:
+    """Return what a file of YAML holds. One that is not as it should be ends the script with a line that says where."""
+    try:
+        return schema.validate_python(read_yaml(text), strict=True) and read_yaml(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        sys.exit(f"{str(file)!r}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}.")
+    except ValueError as error:
+        sys.exit(f"{str(file)!r} cannot be read: {error}.")
 
 
 @cache
-def _table(text: str) -> dict[str, Any]:
-    return yaml.safe_load(text)
+def _table(file: Path, text: str) -> dict[str, Any]:
+    return checked(_TABLE, file, text)
 
 
 def record_path(name: str) -> Path:
@@ -51,7 +95,10 @@ def page_path(name: str) -> Path:
 def load_record(name: str) -> dict[str, Any]:
     if not record_path(name).exists():
         sys.exit(f"There is no record of {name} yet. `python reproduce/run.py {name}` makes it (use a GPU).")
-    return json.loads(record_path(name).read_text(encoding="utf-8"))
+    try:
+        return json.loads(record_path(name).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        sys.exit(f"The record {str(record_path(name))!r} cannot be read: {error}. git checkout brings it back.")
 
 
 def record_so_far(name: str) -> dict[str, Any]:
@@ -66,7 +113,26 @@ def write_record(name: str, runs: list[dict[str, Any]], settings: Mapping[str, A
     named = ",\n".join(f"    {json.dumps(key)}: {json.dumps(settings[key])}" for key in sorted(used))
     rest = f',\n  "settings": {{\n{named}\n  }}' if used else ""
     record_path(name).parent.mkdir(exist_ok=True)
-    record_path(name).write_text(f'{{\n  "runs": [\n{lines}\n  ]{rest}\n}}\n', encoding="utf-8")
+    write_atomic(record_path(name), f'{{\n  "runs": [\n{lines}\n  ]{rest}\n}}\n'.encode())
+
+
+def write_sums() -> None:
+    """Note the checksum of every record, as `sha256sum -c` reads them."""
+    files = sorted((HERE / "records").glob("*.json"))
+    write_atomic(HERE / "records" / SUMS, b"".join(sums_line(file.name, checksum_of(file)) for file in files))
+
+
+def damaged() -> list[str]:
+    """Name the records that are not what was noted, those that are missing, and those that were never noted."""
+    folder = HERE / "records"
+    text = (folder / SUMS).read_bytes().decode(errors="replace") if (folder / SUMS).is_file() else ""
+    noted = {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
+    there = {file.name: checksum_of(file) for file in sorted(folder.glob("*.json"))}
+    said = [f"reproduce/records/{name}: it is missing" for name in noted if name not in there]
+    for name, digest in there.items():
+        if digest != noted.get(name):
+            said.append(f"reproduce/records/{name}: " + ("it has changed" if name in noted else "it is new"))
+    return said
 
 
 def jobs(table: dict[str, Any]) -> list[dict[str, Any]]:

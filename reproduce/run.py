@@ -7,6 +7,8 @@ The file reproduce/NAME.yaml describes the table: rows of presets, columns of se
 - A row may have its own `seeds`. A row may also come from the record of another table (`from: [NAME, row]`).
 - With `curves: [SPLIT, ...]` the record keeps the averages of these splits after every epoch. `train.evaluate` must
   name the splits.
+- A run of `auto` has its candidates in the place of a selection: @erm, @control, @sitar and, for images, @bank.
+  `train.evaluate` must name the split.
 - `figure` is read by figures.py.
 - With `explain: true` every run is explained, as `sitar explain` does. A column may then show the share of the Grad-CAM
   mass that lies in a box (`gradcam.mass_in_box`).
@@ -22,6 +24,7 @@ reproduce/records/NAME.json holds what the runs measured. The page docs/results/
 `--table` makes only the page and needs no GPU. Cells that the record does not have are run first.
 `--rows`, `--columns` and `--seeds` run a part of the table, and `--missing` what the record does not have with the
 settings of today. The rest of the record is kept. `--within SECONDS` starts no run after this time.
+`--together N` trains up to N seeds of a cell as one model where this is faster (docs/sweep.md).
 `--set` says where your files are, for example `--set data.root=DIR`. It is not part of the table.
 Several tables may be named. Their runs then share the workers, the first table first, and no worker waits for the last
 run of a table.
@@ -36,9 +39,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,12 @@ import records
 from pages import render
 from records import changed, decisive, is_said, jobs, load_record, load_table, record_path, runs_of, value_of
 
+from sitar.files import write_atomic
+from sitar.given import kinds_of
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE
 from sitar.run_folder import Run, RunFolder
+from sitar.sweeps.engines.job import Job, perform
+from sitar.sweeps.engines.local import LocalEngine
 
 __all__ = ["jobs", "load_record", "load_table", "record_path", "render", "runs_of", "value_of"]  # for scripts beside
 
@@ -67,24 +72,15 @@ def ordered(name: str, todo: list[dict[str, Any]], missing: bool = False) -> lis
     return sorted(todo, key=lambda job: ((job["row"], job["column"]) in cells, job["seed"]))
 
 
-def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> str:
-    """Do one run, in its own process."""
-    import torch
+def run_of(job: dict[str, Any], out: Path, device: str, files: list[str]) -> Job:
+    """Return the run of a table as a job for an engine."""
+    overrides = (*job["overrides"], *files)
+    return Job(str(out / job["folder"]), job["preset"], job["seed"], overrides, device, explain=job["explain"])
 
-    import sitar
 
-    torch.set_num_threads(1)
-    sitar.train(
-        job["preset"], overrides=[*job["overrides"], *files], seed=job["seed"], out=out / job["folder"],
-        device=device, resume=True, progress=False,
-    )  # fmt: skip
-    if job["explain"]:
-        from sitar.analysis.explain.explain import explain_runs
-
-        folder = RunFolder(out / job["folder"])
-        if not folder.is_explained:
-            list(explain_runs([folder], device=device))
-    return job["folder"]
+def work(job: dict[str, Any], out: Path, device: str, files: list[str]) -> None:
+    """Do one run in this process."""
+    perform(run_of(job, out, device, files))
 
 
 def run_all(
@@ -95,24 +91,32 @@ def run_all(
     files: list[str],
     finished: Callable[[dict[str, Any]], None],
     within: float | None = None,
+    together: int = 1,
 ) -> list[str]:
-    """Do runs in this order, `workers` at a time, and call `finished` after each. Return the folders that failed."""
+    """Do runs in this order, `workers` at a time, and call `finished` after each. Return the folders that failed.
+
+    Up to `together` runs that follow each other and differ in the seed alone are trained as one model.
+    """
     start, waiting, running, failed = time.monotonic(), list(todo), {}, []
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:  # CUDA cannot start after a fork
-        while True:
-            while waiting and len(running) < workers and (within is None or time.monotonic() - start < within):
-                job = waiting.pop(0)
-                running[pool.submit(work, job, out, device, files)] = job
-            if not running:
-                break
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                job, error = running.pop(future), future.exception()
-                done = len(todo) - len(waiting) - len(running)
-                print(f"{done}/{len(todo)} {job['folder']}", f"FAILED: {error}" if error else "", flush=True)
-                if error:
-                    failed.append(job["folder"])
-                else:
-                    finished(job)
+
+    def in_time() -> Iterator[Job]:
+        while waiting and (within is None or time.monotonic() - start < within):
+            job = waiting.pop(0)
+            run = run_of(job, out, device, files)
+            running[run.folder] = job
+            yield run
+
+    with LocalEngine(workers, threads=1, together=together) as engine:
+        for ended in engine.run(in_time()):
+            if ended is None:
+                continue
+            job, error = running.pop(ended.job.folder), ended.error
+            done = len(todo) - len(waiting) - len(running)
+            print(f"{done}/{len(todo)} {job['folder']}", f"FAILED: {error}" if error else "", flush=True)
+            if error:
+                failed.append(job["folder"])
+            else:
+                finished(job)
     if waiting:
         print(f"{len(waiting)} runs were not started in time. The same command continues.")
     return failed
@@ -147,6 +151,7 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     result, lines = finished.result, finished.metrics
     run: dict[str, Any] = {key: job[key] for key in ("row", "column", "preset", "overrides", "seed")}
     run |= {key: result[key] for key in ("seconds", "needs_groups", "selection", "selected_epoch")}
+    run |= {kind.key: kind.of(result) for kind in kinds_of(result)}
     run["splits"] = {
         split: {key: _short(metrics[key]) for key in ("n", *HEADLINE)}
         | {key: _short(metrics[key]) for key in KNOWLEDGE if metrics.get(key) is not None}
@@ -156,8 +161,11 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     if job.get("explain"):
         gradcam = finished.folder.part("gradcam")[0]["gradcam"]
         run["splits"]["gradcam"] = {key: _short(gradcam[key]) for key in ("n", "mass_in_box", "box")}
-    if chosen := _selections(result, lines):
+    rule = finished.config["train"]["selection"]
+    if chosen := _selections(result, lines) | _heads(result) | _candidates(result, lines, rule):
         run["selections"] = chosen
+    if "auto" in result:
+        run["auto"] = {key: _short(value) for key, value in result["auto"].items() if key != "words"}
     if job.get("curves"):
         run["curves"] = _curves(job["curves"], lines, folder)
     if len(lines[-1].get("shortcut_score", [])) in range(1, 33):
@@ -183,20 +191,47 @@ def _selections(result: dict[str, Any], lines: list[dict[str, Any]]) -> dict[str
     watched = [split for split in result["splits"] if split in lines[-1] and split != "val"]
     if not epochs or not watched:
         return {}
-
-    def chosen(criterion: str) -> dict[str, Any] | None:
-        metric = criterion.removeprefix("val_")
-        if criterion != "last" and epochs[-1]["val"].get(metric) is None:
-            return None
-        line = epochs[-1] if criterion == "last" else max(epochs, key=lambda line: line["val"][metric])
-        values = {s: {key: _short(line[s][key]) for key in (*HEADLINE, *KNOWLEDGE) if key in line[s]} for s in watched}
-        return {"epoch": line["epoch"], **values}
-
-    own = chosen(result["selection"])
+    own = _epoch_by(result["selection"], epochs, watched)
     if own is None or any(own[s]["average"] != _short(result["splits"][s]["average"]) for s in watched):
         return {}
     criteria = ("last", "val_average", "val_class_balanced", "val_worst_group", "val_core_auc")
-    return {criterion: found for criterion in criteria if (found := chosen(criterion))}
+    return {criterion: found for criterion in criteria if (found := _epoch_by(criterion, epochs, watched))}
+
+
+def _epoch_by(criterion: str, epochs: list[dict[str, Any]], watched: list[str]) -> dict[str, Any] | None:
+    """Return the epoch that a criterion chooses, with its metrics on these splits."""
+    metric = criterion.removeprefix("val_")
+    if criterion != "last" and epochs[-1]["val"].get(metric) is None:
+        return None
+    line = epochs[-1] if criterion == "last" else max(epochs, key=lambda line: line["val"][metric])
+    values = {s: {key: _short(line[s][key]) for key in (*HEADLINE, *KNOWLEDGE) if key in line[s]} for s in watched}
+    return {"epoch": line["epoch"], **values}
+
+
+def _candidates(result: dict[str, Any], lines: list[dict[str, Any]], rule: str) -> dict[str, Any]:
+    """Say what each candidate of `auto` has, at the epoch that its own phase keeps: @erm, @control, @sitar, @bank."""
+    if "auto" not in result:
+        return {}
+    watched = [split for split in result["splits"] if split in lines[-1] and split != "val"]
+    phases = dict.fromkeys(line["phase"] for line in lines)
+    of = {phase: [line for line in lines if line["phase"] == phase and "val" in line] for phase in phases}
+    rules = {phase: "last" if phase in ("sitar", "bank") else rule for phase in of}  # as its page says
+    return {phase: _epoch_by(rules[phase], epochs, watched) for phase, epochs in of.items()}
+
+
+def _heads(result: dict[str, Any]) -> dict[str, Any]:
+    """Say what the head has that a few answers would choose, and the head that is best on each split (an oracle)."""
+    if (heads := result.get("heads")) is None:
+        return {}
+    short = {
+        split: [{key: _short(v) for key, v in head.items()} for head in of] for split, of in heads["splits"].items()
+    }
+    found: dict[str, Any] = {
+        "best_head": {split: max(of, key=lambda head: head["average"]) for split, of in short.items()}
+    }
+    if "chosen" in heads:
+        found["answers"] = {"head": heads["chosen"]} | {split: of[heads["chosen"]] for split, of in short.items()}
+    return found
 
 
 def _curves(splits: list[str], lines: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]:
@@ -210,13 +245,15 @@ def _curves(splits: list[str], lines: list[dict[str, Any]], folder: Path) -> dic
 
 
 def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
     return round(value, 4) if isinstance(value, float) else value
 
 
 def write_page(name: str) -> None:
     page = records.page_path(name)
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(render(name), encoding="utf-8")
+    write_atomic(page, render(name).encode())
     print(f"Wrote {page}")
 
 
@@ -245,6 +282,9 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, help="only these seeds (default: all)")
     parser.add_argument("--missing", action="store_true", help="only runs that the record does not have")
     parser.add_argument("--within", type=float, metavar="SECONDS", help="start no run after this time")
+    parser.add_argument(
+        "--together", type=int, default=1, metavar="N", help="train up to N seeds of a cell as one model (GPU)"
+    )
     parser.add_argument("--table", action="store_true", help="only make the page again from the record")
     parser.add_argument("--check", action="store_true", help="compare the numbers in README and docs with the records")
     parser.add_argument("--write", action="store_true", help="with --check: write the numbers that differ again")
@@ -253,9 +293,12 @@ def main(words: list[str] | None = None) -> None:
         sys.exit(check.main(write=options.write))
     if not options.names:
         parser.error(f"name a table ({', '.join(records.table_names())}) or --check")
-    failed = [] if options.table else run_tables(options)
-    for name in options.names:
-        write_page(name)
+    try:
+        failed = [] if options.table else run_tables(options)
+        for name in options.names:
+            write_page(name)
+    except OSError as error:  # such as a full disk
+        sys.exit(f"{error}. What is finished is kept, and the same command continues.")
     if failed:
         sys.exit(f"{len(failed)} runs failed; the same command continues. They are: {', '.join(failed)}")
 
@@ -266,10 +309,17 @@ def run_tables(options: argparse.Namespace) -> list[str]:
     todo = [
         {**job, "folder": str(Path(name, job["folder"]))} for name in options.names for job in chosen(name, options)
     ]
+    if options.together > 1:  # seeds of a cell follow each other
+        cells = list(dict.fromkeys(_cell(job) for job in todo))
+        todo.sort(key=lambda job: cells.index(_cell(job)))
     return run_all(
-        todo, out, options.device, options.workers, options.files,
-        finished=lambda job: collect(job["table"], out, [job]), within=options.within,
+        todo, out, options.device, options.workers, options.files, within=options.within, together=options.together,
+        finished=lambda job: collect(job["table"], out, [job]),
     )  # fmt: skip
+
+
+def _cell(job: dict[str, Any]) -> tuple[str, str, str]:
+    return job["table"], job["row"], job["column"]
 
 
 if __name__ == "__main__":

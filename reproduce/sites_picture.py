@@ -10,6 +10,7 @@ import numpy as np
 
 from sitar.data.benchmarks.mnist_files import load_mnist
 from sitar.data.benchmarks.sites import SITES, Sites, SitesConfig, draw_digits
+from sitar.writing import replaced
 
 TITLES = {
     "A": "A\nmostly 5-9",
@@ -37,7 +38,8 @@ def main() -> None:
             axis.spines[:].set_visible(False)
         line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=9, labelpad=8)
     figure.subplots_adjust(left=0.14, right=0.995, top=0.995, bottom=0.005, wspace=0.06, hspace=0.06)
-    figure.savefig(FOLDER / "sites.png", dpi=110, metadata={"Software": None})
+    with replaced(FOLDER / "sites.png") as out:
+        figure.savefig(out, format="png", dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from sitar.analysis.latents import ordered, posterior_means, shortcut_scores, va
 from sitar.analysis.traversal import along, decoded
 from sitar.data.types import EvalSplit
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.files import write_atomic
 
 HERE = Path(__file__).parent
 RECORD = HERE / "records" / "traversal.json"
@@ -86,8 +87,8 @@ def main() -> None:
     options = parser.parse_args()
     if not options.table:
         train_all(options)
-        RECORD.write_text(measured(options), encoding="utf-8")
-    PAGE.write_text(render(json.loads(RECORD.read_text(encoding="utf-8"))), encoding="utf-8")
+        write_atomic(RECORD, measured(options).encode())
+    write_atomic(PAGE, render(json.loads(RECORD.read_text(encoding="utf-8"))).encode())
 
 
 def folder_of(out: Path, preset: str, seed: int) -> Path:

@@ -6,6 +6,7 @@ A value of a table has five parts:
     TABLE; ROW; COLUMN; SPLIT; STATISTIC
 
 - A row may be named without its brackets, where this is clear. `paper, SITAR` is a row of the paper's own values.
+- The column `mean of columns` is the mean over the columns that count, where a table leaves some out for tuning.
 - A split is a label of the table (`OOD`) or what a label stands for (`ood_test.worst_group@last`, `v.1`).
 - A statistic is over the seeds: `mean`, `sd`, `low` and `high` (the lowest and the highest seed), `seeds` (how many),
   `seed 3` (this one), `lower` and `upper` (the 95 % interval of the mean, by Student's t), `interval` (both ends).
@@ -39,6 +40,7 @@ from scipy.special import stdtrit
 
 Sample = Mapping[Any, float]  # a value for each seed; the paper's values have the seed None
 JOINS = r" (/|and|to|±) "
+MEAN = "mean of columns"
 
 
 class ValueNameError(Exception):
@@ -73,6 +75,16 @@ STATISTICS: dict[str, Callable[[Sample], float | None]] = {
 
 def evaluate(expression: str) -> list[Value]:
     """Compute the values that an expression names."""
+    try:
+        return _evaluated(expression)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, OSError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueNameError(
+            f"{expression.strip()!r}: it leads to no numbers, or a record is damaged ({reason})"
+        ) from error
+
+
+def _evaluated(expression: str) -> list[Value]:
     parts = [" ".join(part.split()) for part in expression.split(";")]
     if ".json:" in parts[0]:
         return _of_path(parts)
@@ -136,10 +148,14 @@ def _samples(place: str) -> list[tuple[str, Sample]]:
     table = records.load_table(name)
     record = records.record_so_far(name)
     rows = [*table["rows"], *(f"paper, {row}" for row in table["paper"])]
-    known = (rows, list(table["columns"]), list(table["splits"]))
+    counted = [column for column in table["columns"] if column not in table.get("left_out", [])]
+    known = (rows, [*table["columns"], MEAN], list(table["splits"]))
     words = [_terms(*part) for part in zip(fields, ("row", "column", "split"), known, strict=True)]
 
     def read(row: str, column: str, split: str) -> Sample:
+        if column == MEAN:
+            found = [read(row, one, split) for one in counted]
+            return {seed: mean(one[seed] for one in found) for seed in found[0] if all(seed in one for one in found)}
         if row.startswith("paper, "):
             values = table["paper"][row.removeprefix("paper, ")]
             shown = str(values[known[1].index(column)][known[2].index(split)]).partition(" ± ")[0]
@@ -161,7 +177,8 @@ def _samples(place: str) -> list[tuple[str, Sample]]:
 def _terms(text: str, kind: str, known: list[str]) -> list[tuple[str, tuple[str, ...]]]:
     """Split a part into its names, each with the word before it. A name is (A,), or (A, B) for the difference A - B."""
     if text == "*":
-        return [(" / " if i else "", (name,)) for i, name in enumerate(known) if not name.startswith("paper, ")]
+        shown = [name for name in known if not name.startswith("paper, ") and name != MEAN]
+        return [(" / " if i else "", (name,)) for i, name in enumerate(shown)]
     if (found := _name(text, kind, known)) is not None:
         return [("", (found,))]
     words = re.split(JOINS, text)

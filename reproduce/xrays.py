@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import sitar
+from sitar.files import write_atomic
 from sitar.run_folder import RunFolder
 
 HERE = Path(__file__).resolve().parent
@@ -54,7 +55,7 @@ def main(place: Path) -> None:
             subprocess.run([sys.executable, "-P", "-m", "sitar", "refit", *map(str, runs), *answers], check=True)
         rows = [summary(run.name, RunFolder(run)) for run in (*runs, Path("runs/refit"))]
     record = json.dumps({"settings": SETTINGS, "answers": 50, "runs": rows}, indent=2)
-    RECORD.write_text(record + "\n", encoding="utf-8")
+    write_atomic(RECORD, (record + "\n").encode())
     print(record)
 
 

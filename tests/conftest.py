@@ -15,8 +15,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch read it, and for t
 
 import torch
 
+from sitar import plugins
 from sitar.data import Data, EvalSplit, TrainSplit
-from sitar.data.benchmarks import color_mnist, mnist_files, sites
+from sitar.data.benchmarks import color_mnist, dominoes, mnist_files, sites
 from sitar.training import environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +46,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_file_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep hands the files that were imported to its runs, so a file of one test must not reach another one."""
+    monkeypatch.setattr(plugins, "_files", {})
+
+
 @pytest.fixture(scope="session", autouse=True)
 def asked_once() -> Iterator[None]:
     """MNIST is unpacked, and git and the installed packages are asked for versions, once and not in every run."""
@@ -56,6 +63,7 @@ def asked_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(color_mnist, "load_mnist", load_mnist)
         patch.setattr(sites, "load_mnist", load_mnist)
+        patch.setattr(dominoes, "load_mnist", load_mnist)
         patch.setattr(environment, "commit", functools.cache(environment.commit))
         patch.setattr(environment, "versions", functools.cache(environment.versions))
         yield

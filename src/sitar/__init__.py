@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sitar.estimator.classifiers import ShortcutRobustClassifier, SitarClassifier
     from sitar.evaluation.trained_model import load
     from sitar.reporting.frame import frame
+    from sitar.sweeps.sweep import sweep
     from sitar.training.run import train
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "functional",
     "load",
     "nn",
+    "sweep",
     "train",
 ]
 __version__ = "0.1.0"
@@ -29,6 +31,7 @@ _HOMES = {
     "SitarClassifier": "sitar.estimator.classifiers",
     "frame": "sitar.reporting.frame",
     "load": "sitar.evaluation.trained_model",
+    "sweep": "sitar.sweeps.sweep",
     "train": "sitar.training.run",
 }
 _ROOMS = ("functional", "nn")

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -14,6 +13,7 @@ from sitar.earlier import todays_settings, why_refused
 from sitar.errors import ConfigError
 from sitar.registry import DATASETS, METHODS, did_you_mean, metrics
 from sitar.splits import VAL, Split
+from sitar.yaml_text import read_yaml
 
 LAST = "last"  # the value of train.selection that keeps the last epoch
 
@@ -109,6 +109,7 @@ def selections() -> list[str]:
 
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
+DataOn = Literal["auto", "device", "host"]
 _one_or_more = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 
 
@@ -131,11 +132,32 @@ class TrainConfig(Config):
     )
     gradient_clip: float | None = Field(default=None, gt=0, description="largest norm of the gradient")
     precision: Literal["float32", "bfloat16"] = Field(default="float32", description="bfloat16: mixed precision")
+    deterministic: bool = Field(
+        default=False, description="the same run on the same GPU gives the same bytes, as it does on a CPU anyway"
+    )
     step: Literal["auto", "eager", "captured"] = Field(
         default="auto", description="captured: the whole step as one CUDA graph; auto: captured on a CUDA device"
     )
+    compile: bool = Field(
+        default=False, description="the loss is compiled first, which takes a while; then a step on a GPU is faster"
+    )
+    data_on: DataOn = Field(
+        default="auto",
+        description="where the training data lies while a GPU trains; auto: on it if it fits, else on the host, from "
+        "where batches are fed",
+    )
+    shuffle: Literal["samples", "blocks"] = Field(
+        default="samples",
+        description="blocks: an order that reads data larger than memory in runs of rows, mixed within 65,536 of them",
+    )
     selection: Annotated[str, one_of(selections)] = Field(
         default=LAST, description="which epoch's weights are kept: the last one's, or the best ones' by a metric of val"
+    )
+    average_epochs: int = Field(
+        default=1,
+        gt=0,
+        description="the weights that are evaluated and kept are a mean over this many last epochs; older ones fade; "
+        "1: no mean",
     )
     patience: int | None = Field(
         default=None, gt=0, description="stop after this many evaluations without a better selection criterion"
@@ -279,8 +301,8 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[st
         if not equals or not all(path):
             raise ConfigError(f"--set {override!r} is not of the form key=value, such as method.alpha=0.5.")
         try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError) as error:
+            value = read_yaml(text)
+        except ValueError as error:
             raise ConfigError(f"--set {override!r}: the value is not valid YAML.") from error
         target = result
         for part in path[:-1]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
+from sitar.allocator import keep_freed_memory
 from sitar.errors import ConfigError
 
 MPS = "mps"  # the GPU of a Mac
@@ -28,6 +29,8 @@ def resolve_device(name: str) -> torch.device:
         ) from error
     if device.type not in ("cpu", "cuda", MPS):
         raise ConfigError(f"Device {name!r} is not supported. Use auto, cpu, cuda or mps.")
+    if device.type == "cpu":
+        keep_freed_memory()
     return torch.device("cuda", torch.cuda.current_device()) if name == "cuda" else device
 
 
@@ -47,12 +50,25 @@ def forked_random_state(device: torch.device) -> Iterator[None]:
             torch.mps.set_rng_state(kept)
 
 
+NO_MEMORY = (  # what torch says in a RuntimeError
+    "out of memory", "can't allocate memory", "not enough memory", "storage size calculation overflowed",
+)  # fmt: skip
+
+
 @contextmanager
 def what_it_cannot_do(device: torch.device) -> Iterator[None]:
-    """Say what to do where the GPU of a Mac lacks an operation or a type. Other errors are left as they are."""
+    """Say what to do where the memory is too small, or the GPU of a Mac lacks an operation or a type.
+
+    Other errors are left as they are.
+    """
     try:
         yield
-    except (TypeError, RuntimeError) as error:  # of the latter is NotImplementedError
+    except (TypeError, RuntimeError, MemoryError) as error:  # of the second is NotImplementedError
+        if isinstance(error, MemoryError) or any(words in str(error).lower() for words in NO_MEMORY):
+            raise ConfigError(
+                f"The memory of {device} is too small for this model and batch ({str(error).strip()[:200]}). Take a "
+                "smaller model (section model), or a smaller train.batch_size."
+            ) from error
         if device.type != MPS or MPS not in str(error).lower():
             raise
         reason = str(error).partition("\n")[0].rstrip(".")

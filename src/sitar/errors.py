@@ -25,5 +25,19 @@ class TrainingError(SitarError):
     """Training cannot go on, for example because the loss is no longer finite."""
 
 
+class LostProcessError(TrainingError):
+    """Another process of a run that several processes train has stopped.
+
+    `told` says whether that process, or one before, has told the user why.
+    """
+
+    def __init__(self, told: bool = False) -> None:
+        self.told = told
+        super().__init__(
+            "Another process of this run has ended, so all have stopped. If it said nothing, it was killed, for "
+            "example because the memory was full. Continue with the same command and --resume."
+        )
+
+
 class InputError(SitarError, ValueError):
     """An estimator was given a parameter or an array that it cannot use. It is a ValueError, as in scikit-learn."""

@@ -1,37 +1,65 @@
-"""Read and write whole files: atomically, without pickles, and by one process at a time."""
+"""Read and write whole files: atomically, and without pickles."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import os
-import tempfile
+import stat
+import struct
+import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from filelock import FileLock, Timeout
+from sitar.errors import ConfigError
+from sitar.writing import replaced
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+
+MOST = 2**31  # bytes of all arrays of a file that a run folder holds
+NPZ_ERRORS = (  # what is raised for a file that is damaged, of another kind, or encrypted
+    OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError, MemoryError, OverflowError,
+    zipfile.BadZipFile, zlib.error, SyntaxError, struct.error, tokenize.TokenError, RecursionError,
+)  # fmt: skip
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path in which `~` is the home of the user, or `~name` that of another one."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"There is no {os.fspath(path)!r}: this machine has no such user. Write './~' for a name."
+        ) from error
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that, whatever happens, either the old file or the whole new one is there."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write a file so that, whatever happens, either the old file or the whole new one is there.
+
+    Who may read it is for the user's umask to say.
+    """
+    with replaced(path) as file:
+        file.write(content)
+
+
+def read_regular(path: Path, most: int | None = None) -> bytes:
+    """Read a file. One that is no regular file, or has more than `most` bytes, raises a ValueError that says so.
+
+    A pipe would wait for somebody to write into it, and a device has no end.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{str(path)!r} cannot be read: it is not a regular file, but a pipe or a device")
+        if most is not None and status.st_size > most:
+            raise ValueError(f"{str(path)!r} has {status.st_size:,} bytes, and at most {most:,} are read")
+        return file.read(status.st_size)
 
 
 def to_json(value: Any) -> bytes:
@@ -48,33 +76,78 @@ def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an .npz file. A file that cannot be read raises a ValueError that says why."""
+def to_npy(array: NDArray[Any]) -> bytes:
+    """Return the content of an .npy file."""
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def write_npy_header(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Write the head of an .npy file, whose numbers follow row by row."""
+    import numpy as np
+
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """Map the array of an .npy file from the disk. A file that cannot be read raises a ValueError that says why.
+
+    Nothing is allocated for an array that claims to be larger than its file.
+    """
     import numpy as np
 
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{str(path)!r} cannot be read: {error}") from error
+        return np.lib.format.open_memmap(path, mode="r")
+    except FileNotFoundError:
+        raise
+    except NPZ_ERRORS as error:
+        raise ValueError(f"{path.name} cannot be read: {error or type(error).__name__}") from error
 
 
-class LockedError(Exception):
-    """Another process holds the lock."""
+def read_npz(path: Path, content: bytes | None = None) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an .npz file. A file that cannot be read raises a ValueError that says why.
 
-
-@contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock file at `path`. A process that was killed leaves no lock behind.
-
-    If another process holds it, either wait, or raise a LockedError at once.
+    `content` is that of the file, if it was read already.
     """
-    lock = FileLock(path, timeout=-1 if wait else 0)
     try:
-        lock.acquire()
-    except Timeout as error:
-        raise LockedError(str(path)) from error
-    try:
-        yield
-    finally:
-        lock.release()
+        with zipfile.ZipFile(path if content is None else io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if (size := sum(member.file_size for member in members)) > MOST:
+                raise ValueError(f"its arrays take {size:,} bytes, and at most {MOST:,} are read")
+            return {member.filename.removesuffix(".npy"): read_member(archive, member) for member in members}
+    except NPZ_ERRORS as error:
+        raise ValueError(f"{str(path)!r} cannot be read: {error or type(error).__name__}") from error
+
+
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read an array of an .npz file. An array that claims to be larger than its part of the file is refused.
+
+    NumPy would reserve the memory first, and look how much is there afterwards.
+    """
+    import numpy as np
+
+    with archive.open(member) as file:
+        try:
+            version = np.lib.format.read_magic(file)
+        except ValueError as error:
+            raise ValueError(f"the part {member.filename!r} is no array of NumPy") from error
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in read_header:
+            raise ValueError(f"the array {member.filename!r} is of version {version} of the .npy format")
+        shape, is_fortran, dtype = read_header[version](file)
+        if dtype.hasobject:
+            raise ValueError(f"the array {member.filename!r} holds Python objects, which are not read (allow_pickle)")
+        size = math.prod(shape) * dtype.itemsize
+        if size > member.file_size or any(side < 0 for side in shape):
+            raise ValueError(
+                f"the array {member.filename!r} claims to have {size:,} bytes, and the file holds {member.file_size:,}"
+            )
+        content = file.read()  # all of it, or its checksum is not compared
+        if len(content) != size:
+            raise ValueError(f"the array {member.filename!r} has {len(content):,} bytes, not {size:,}")
+    array = np.frombuffer(bytearray(content), dtype) if dtype.itemsize else np.zeros(math.prod(shape), dtype)
+    return array.reshape(shape, order="F" if is_fortran else "C")

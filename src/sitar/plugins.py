@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from sitar.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,29 @@ class Plugin:
 
 def find_plugins(group: str) -> list[Plugin]:
     """Find the entry points of a group, ordered by name and package."""
+    try:
+        entries = metadata.entry_points(group=group)
+    except Exception:  # one package whose list is damaged must not end every command
+        entries = list(_sound_entries(group))
     plugins = []
-    for entry in metadata.entry_points(group=group):
+    for entry in entries:
         package = entry.dist
         plugins.append(Plugin(entry, "?", "?") if package is None else Plugin(entry, package.name, package.version))
     return sorted(plugins, key=lambda plugin: (plugin.name, plugin.package))
+
+
+def _sound_entries(group: str) -> Iterator[metadata.EntryPoint]:
+    """Yield the entry points of every package but those whose list cannot be read. A warning names these."""
+    seen: set[str] = set()
+    for package in metadata.distributions():
+        try:
+            name = package.name or "?"
+            if name in seen:  # as importlib does: the first of a name on the path counts
+                continue
+            seen.add(name)
+            yield from package.entry_points.select(group=group)
+        except Exception as error:  # it is not specified what a damaged list raises
+            logger.warning("A package is left out, since its list of entry points is damaged: %s.", one_line(error))
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def test_the_drawn_floors_are_those_that_are_kept() -> None:
     ]
     page = PAGE.read_text(encoding="utf-8")
     layers = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
-    assert len(layers) == 3
+    assert len(layers) == 4
     for floors in layers:
         drawn = "\n".join(floor.replace("sitar.", "") for floor in floors)
         assert f"```text\n{drawn}\n```" in page, f"docs/architecture.md does not draw these floors:\n{drawn}"

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import sitar.training.loop
 import sitar.training.run
 from helpers.runs import TOY_DATA, assert_same_tensors, fresh, metrics, run, toy, weights
-from sitar.config import NamedConfig, RunConfig
-from sitar.data.base import Dataset
+from sitar.config import RunConfig
+from sitar.data.base import DataConfig, Dataset
 from sitar.data.types import (
     Data,
     EvalSplit,
@@ -28,6 +28,7 @@ from sitar.data.types import (
     TrainBatch,
     TrainGroups,
     TrainSplit,
+    UnlabelledBatch,
     to_float,
 )
 from sitar.errors import ConfigError, DataError
@@ -51,7 +52,7 @@ SMALL: dict[str, dict[str, Any]] = {
 SGD = {"optimiser": "sgd", "learning_rate": 0.2}
 
 
-class CellsConfig(NamedConfig):
+class CellsConfig(DataConfig):
     name: Literal["toy_cells"] = "toy_cells"
     present: tuple[int, ...] = (0, 2)
     """Classes with training samples, of three."""
@@ -353,12 +354,14 @@ def test_groups_reach_only_methods_that_declare_it(name: str, tmp_path: Path, mo
     """The data has groups; only the exact types with them carry any."""
     seen = Seen(monkeypatch)
     folder = run(cells(name, train={"epochs": 1}), tmp_path / "run")
-    given = name in NEED_GROUPS
-    assert seen.batches == {GroupBatch if given else TrainBatch}
+    given, unlabelled = name in NEED_GROUPS, METHODS.get(name).needs_unlabelled
+    assert seen.batches == {GroupBatch if given else UnlabelledBatch if unlabelled else TrainBatch}
     assert seen.tasks == [GroupTask if given else Task]
     assert seen.splits <= {GroupSplit if given else TrainSplit}
     assert seen.splits or name not in {"afr", "dfr", "chroma_vae"}
-    assert json.loads(folder.result_file.read_text())["needs_groups"] is given
+    result = json.loads(folder.result_file.read_text())
+    assert result["needs_groups"] is given
+    assert result["unlabelled"] == (30 if unlabelled else 0)
 
 
 def test_the_groups_of_a_batch_are_those_of_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

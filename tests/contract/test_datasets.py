@@ -11,7 +11,7 @@ import pytest
 
 from helpers import made_data
 from sitar.data import Dataset
-from sitar.data.benchmarks import celeba
+from sitar.data.benchmarks import celeba, dominoes
 from sitar.presets import preset_names
 from sitar.registry import DATASETS
 from sitar.testing import Check
@@ -39,9 +39,10 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DatasetCa
 
 @pytest.fixture(autouse=True)
 def _made_faces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our lists are taken for CelebA's, and our faces for its first 10,000."""
+    """Our lists are taken for CelebA's, our faces for its first 10,000, and our clothes for Fashion-MNIST's."""
     monkeypatch.setattr(celeba, "MD5", made_data.md5_of_lists())
     monkeypatch.setattr(celeba, "FIRST_10K", made_data.N)
+    monkeypatch.setattr(dominoes, "FASHION", made_data.fashion_of_ours())
 
 
 def test_every_dataset_that_needs_files_has_made_up_ones() -> None:

@@ -26,8 +26,10 @@ from sitar.analysis.explain.reference_vae import ReferenceVAEs
 from sitar.analysis.explain.subject import Subject
 from sitar.analysis.latents import shortcut_scores
 from sitar.analysis.thumbnails import pixels
+from sitar.data import load_data
 from sitar.data.types import Data, EvalSplit
 from sitar.errors import RunError, SitarError
+from sitar.evaluation import trained_model
 from sitar.evaluation.trained_model import load
 from sitar.files import to_json
 from sitar.findings import EXPLAIN_VERSION, PARTS, arrays_fit
@@ -117,6 +119,7 @@ def test_a_part_of_an_earlier_version_has_todays_name(runs: Callable[..., RunFol
     (today,) = explained(folder)
     old = {"shared_axes": "through", "mistakes": "wrong"}
     before = {old.get(key, key): value for key, value in today.items()} | {"version": 1}
+    folder.done_file.write_bytes(b"")  # without checksums
     folder.explain_file.write_bytes(to_json(before))
     folder.part_file("mistakes").rename(folder.part_file("wrong"))
     (comparison,), _ = compare_runs([folder.path])
@@ -481,9 +484,15 @@ def test_explain_json_goes_before_and_comes_last(
         assert not folder.explain_file.exists()
         written.append(path.name)
 
-    monkeypatch.setattr("sitar.run_folder.write_atomic", note)
+    monkeypatch.setattr("sitar.run_folder.checksums.write_atomic", note)
     explained(folder)
-    assert written == ["gradcam.npz", "mistakes.npz", "explain.json"]
+    assert written == [
+        "done",
+        "gradcam.npz",
+        "mistakes.npz",
+        "explain.json",
+        "done",
+    ]  # with the checksums
 
 
 def test_what_cannot_be_explained_is_refused_before_anything_is_computed(
@@ -517,6 +526,8 @@ def test_damaged_predictions_are_a_reason(runs: Callable[..., RunFolder], tmp_pa
     shutil.copytree(runs("erm").path, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     folder.predictions_file.write_bytes(folder.predictions_file.read_bytes()[:500])
+    assert "is damaged" in explained(folder)[0]["reasons"]["mistakes"]
+    folder.done_file.write_bytes(b"")  # as an early release left it, without checksums
     assert "cannot be read" in explained(folder)[0]["reasons"]["mistakes"]
 
 
@@ -524,13 +535,25 @@ def test_a_reference_vae_is_loaded_once(runs: Callable[..., RunFolder], monkeypa
     loaded: list[RunFolder] = []
 
     class Counted(reference_vae.TrainedModel):
-        def __init__(self, folder: RunFolder, device: str) -> None:
+        def __init__(self, folder: RunFolder, device: str, **options: Any) -> None:
             loaded.append(folder)
-            super().__init__(folder, device)
+            super().__init__(folder, device, **options)
 
     monkeypatch.setattr(reference_vae, "TrainedModel", Counted)
     explained(runs("erm"), runs("jtt"), axes=runs("vae"))
     assert loaded == [runs("vae")]
+
+
+def test_runs_of_the_same_data_load_it_once(runs: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Any] = []
+
+    def counted(config: Any) -> Any:
+        loaded.append(config)
+        return load_data(config)
+
+    monkeypatch.setattr(trained_model, "load_data", counted)
+    explained(runs("erm"), runs("sitar"), runs("jtt"))
+    assert len(loaded) == 1
 
 
 def test_the_commands_of_a_report_leave_runs_side_by_side(runs: Callable[..., RunFolder], tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +20,9 @@ import torch
 
 import sitar
 from helpers import made_data
+from helpers.bits import damaged, some_bits
 from helpers.runs import TINY_MODEL, run, settings
-from sitar.errors import ExportError
+from sitar.errors import ExportError, RunError
 from sitar.evaluation.metrics import softmax
 from sitar.export.export import LARGEST, export
 from sitar.registry import METHODS
@@ -157,6 +160,29 @@ def test_the_torch_format_agrees_to_the_bit(runs: Callable[..., RunFolder], tmp_
     assert json.loads(extra["sitar.json"]) == done.description
 
 
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
+@pytest.mark.parametrize("name", ["model.pt2", "a\\b\n.pt2", None])
+def test_the_checksum_lies_beside_the_file(name: str | None, runs: Callable[..., RunFolder], tmp_path: Path) -> None:
+    folder = RunFolder(shutil.copytree(runs("erm").path, tmp_path / "run"))
+    done = export(folder, "torch", None if name is None else tmp_path / name)
+    beside = done.path.with_name(done.path.name + ".sha256")
+
+    def compare() -> int:
+        command = ["sha256sum", "-c", "--status", "--strict", beside.name]
+        return subprocess.run(command, cwd=done.path.parent, check=False).returncode
+
+    assert done.sha256 == hashlib.sha256(done.path.read_bytes()).hexdigest()
+    assert compare() == 0
+    for bit in some_bits(done.path.read_bytes(), 20):
+        with damaged(done.path, bit):
+            assert compare() != 0
+            if name is None:
+                with pytest.raises(RunError, match=r"model\.pt2' is damaged"):
+                    folder.compare(done.path)
+    export(folder, "torch", None if name is None else tmp_path / name, force=True)
+    assert compare() == 0
+
+
 def test_a_file_says_where_it_comes_from(runs: Callable[..., RunFolder], tmp_path: Path) -> None:
     folder = runs("group_dro")
     done = export(folder, out=tmp_path / "model.onnx", licence="CC BY 4.0")
@@ -245,6 +271,16 @@ def test_a_model_that_is_too_large_for_onnx_says_so(
         export(runs("erm"), out=tmp_path / "model.onnx")
 
 
+def test_an_export_that_is_named_and_lies_in_the_run_keeps_its_checksum(
+    runs: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    shutil.copytree(runs("erm").path, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    export(folder, "torch")
+    export(folder, "torch", folder.export_file("torch"), force=True, licence="mit")
+    folder.compare(folder.export_file("torch"))
+
+
 def test_an_operation_that_onnx_does_not_have_is_one_message(
     runs: Callable[..., RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +289,7 @@ def test_an_operation_that_onnx_does_not_have_is_one_message(
     with pytest.raises(ExportError, match=r"cannot be written as ONNX .*bessel_j0.* Use --format torch"):
         export(folder, out=tmp_path / "model.onnx")
     export(folder, "torch", tmp_path / "model.pt2")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt2", "model.pt2.sha256"]
 
 
 def test_a_branch_that_depends_on_the_data_is_one_message(

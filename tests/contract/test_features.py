@@ -11,6 +11,7 @@ import torch
 
 import sitar
 from helpers.runs import Stop, assert_same_run, predictions, run, toy, weights
+from sitar import threads
 from sitar.config import RunConfig
 from sitar.data import load_data
 from sitar.errors import ConfigError
@@ -54,7 +55,7 @@ def test_methods_train_behind_an_encoder(name: str, tmp_path: Path) -> None:
     x = model.data.evaluation["val"].x
     np.testing.assert_array_equal(model.logits(x), predictions(folder)["val/logits"])
     moved = [key for key in weights(folder) if key.endswith("backbone.network.layer4.0.conv1.weight")]
-    assert len(moved) == (2 if name in ("jtt", "lff") else 1)
+    assert len(moved) == {"jtt": 2, "lff": 2, "dbat": 2, "sitar_auto": 4}.get(name, 1)
 
 
 def test_the_encoder_is_trained_with_the_rest(tmp_path: Path) -> None:
@@ -99,9 +100,33 @@ def test_views_differ_between_epochs_and_from_none(tmp_path: Path) -> None:
 class TestFrozen:
     def test_features_are_computed_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first = run(toy("sitar", model=FROZEN, train=SHORT), tmp_path / "first")
-        assert len(list((tmp_path / "cache" / "features").iterdir())) == 3
+        assert len(list((tmp_path / "cache" / "features").glob("*.npy"))) == 3
         monkeypatch.setattr(FrozenEncoder, "__call__", lambda *_: pytest.fail("computed again"))
         assert_same_run(run(toy("sitar", model=FROZEN, train=SHORT), tmp_path / "second"), first)
+
+    @pytest.mark.parametrize("chosen", [1, 2])
+    def test_many_images_take_the_fastest_number_of_threads(
+        self, chosen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried, used = [], []
+
+        def fastest(most: int, rehearsal: threads.Rehearsal) -> int:
+            rehearsal.step()
+            tried.append((most, rehearsal.steps))
+            torch.set_num_threads(most)  # as the last number that it has tried
+            return chosen
+
+        monkeypatch.setattr(threads, "users_number", lambda: None)
+        monkeypatch.setattr(threads, "fastest", fastest)
+        config = toy("erm", model=FROZEN).model
+        encoder = FrozenEncoder(config, (3, 8, 8), torch.device("cpu"), RunFolder(tmp_path / "run"))
+        encoder.network.register_forward_hook(lambda *_: used.append(torch.get_num_threads()))
+        before = torch.get_num_threads()
+        for images in (10, 200, 300):
+            encoder(torch.zeros(images, 3, 8, 8, dtype=torch.uint8))
+        assert used == [before, before, *[chosen] * 5], "few images, a trial, then two batches and three"
+        assert tried == [(before, 25)]
+        assert torch.get_num_threads() == before
 
     def test_a_person_sees_that_features_are_computed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -152,10 +177,24 @@ class TestFrozen:
             file.write_bytes(file.read_bytes()[:100])
         assert_same_run(run(toy("erm", model=FROZEN, train=SHORT), tmp_path / "second"), first)
 
+    def test_one_flipped_bit_in_the_cache_is_named_and_never_used(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        first = run(toy("erm", model=FROZEN, train=SHORT), tmp_path / "first")
+        files = sorted((tmp_path / "cache" / "features").glob("*.npy"))
+        sound = [file.read_bytes() for file in files]
+        for file in files:
+            features = np.load(file, mmap_mode="r+")
+            features.view(np.uint32)[3, 1] ^= 1 << 20
+            features.flush()
+        assert_same_run(run(toy("erm", model=FROZEN, train=SHORT), tmp_path / "second"), first)
+        assert [file.read_bytes() for file in files] == sound
+        assert caplog.text.count("such as rows 0 to") == len(files)
+
     def test_another_seed_is_another_random_encoder(self, tmp_path: Path) -> None:
         for seed in (0, 1):
             run(toy("erm", model=FROZEN, train=SHORT, seed=seed), tmp_path / f"{seed}")
-        assert len(list((tmp_path / "cache" / "features").iterdir())) == 6
+        assert len(list((tmp_path / "cache" / "features").glob("*.npy"))) == 6
 
 
 @pytest.mark.parametrize(

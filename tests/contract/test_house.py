@@ -212,6 +212,22 @@ def test_what_needs_no_torch_imports_none() -> None:
     assert isolated(code).split() == ["False"]
 
 
+def test_a_run_imports_only_what_it_needs(tmp_path: Path) -> None:
+    """scikit-learn takes two seconds to import, matplotlib and timm one each. A run on features needs none of them."""
+    code = f"""
+import sys, numpy
+from typer.testing import CliRunner
+from sitar.cli.main import app
+random = numpy.random.default_rng(0)
+numpy.savez({str(tmp_path / "f.npz")!r}, x=random.normal(size=(60, 4)).astype("float32"), y=numpy.arange(60) % 2)
+words = ["train", "npz/erm", "--set", "data.file={tmp_path / "f.npz"}", "--set", "train.epochs=1", "--device", "cpu"]
+assert CliRunner().invoke(app, [*words, "--out", {str(tmp_path / "run")!r}]).exit_code == 0
+heavy = ("sklearn", "scipy", "pandas", "matplotlib", "timm", "torchvision", "captum", "diffusers")
+print(sorted(set(heavy) & set(sys.modules)))
+"""
+    assert isolated(code).splitlines()[-1] == "[]"
+
+
 def test_presets_are_read_without_torch() -> None:
     """Listing and showing presets is text; validating one asks the method's class, which needs torch."""
     code = "import sys\nfrom sitar.presets import preset_names, preset_text\n"

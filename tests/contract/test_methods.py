@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,13 +12,14 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from helpers.runs import TINY_METHOD, assert_same_tensors
-from sitar.data.types import Task, TrainBatch, TrainSplit
+from sitar.data.types import Task, TrainBatch, TrainSplit, UnlabelledBatch, UnlabelledSplit
 from sitar.functional.noise import NOISES, WITH_ROWS, Distribution
 from sitar.methods import Objective
 from sitar.presets import load_config, preset_names, preset_text
 from sitar.registry import METHODS
 from sitar.testing import Check, method_checks
 from sitar.testing.methods import (
+    RUN_CHECKS,
     LossModule,
     MethodCase,
     assert_compiled_equals_eager,
@@ -34,21 +36,30 @@ SITAR_NOISES = [
     if kind.has_distribution
     for distribution in get_args(Distribution)
 ]
+WITH_TARGET = [name for name, noise in NOISES.items() if noise.has_target]
 SITAR_VARIANTS = [
     *SITAR_NOISES,
     *({"noise": noise} for noise, kind in NOISES.items() if not kind.has_distribution),
     {"noise": "swap", "class_weight": "balanced"},
     {"alpha": 0.0, "lambda": 0.0},
+    {"unlabelled": True},
+    {"unlabelled": True, "nuisances": ["mean_colour", "color"]},
     {"vae": "tc"},
     {"vae": "factor"},
     *({"objective": "analytic", "noise": noise} for noise in WITH_ROWS),
     {"objective": "analytic", "class_weight": "balanced"},
+    *({"noise": noise, "nuisances": ["mean_colour", "color"], "gate": True} for noise in WITH_TARGET),
+    {"objective": "analytic", "noise": "direction", "nuisances": ["brightness"], "gate": True},
 ]
+RUN_VARIANTS = [{"noise": "swap", "nuisances": ["mean_colour"], "gate": True, "class_weight": "balanced"}]
 VARIANTS = [
     *(("sitar", options, 2) for options in SITAR_VARIANTS),
     ("sitar", SITAR_NOISES[3], 4),
     ("sitar", {"objective": "analytic", "noise": "direction", "class_weight": "balanced"}, 4),
     ("sitar", {"noise": "swap", "class_weight": "balanced"}, 4),
+    ("divdis", {"heads": 3}, 4),
+    ("ace", {"each_pair": True}, 4),
+    ("sitar", {"noise": "swap", "nuisances": ["mean_colour", "color"], "gate": True}, 4),
     ("chroma_vae", {"head": "logistic"}, 2),
     ("chroma_vae", {"head": "mlp"}, 4),
     ("jacobian", {"projections": 3}, 4),
@@ -90,6 +101,13 @@ def test_variant_of_a_method(check: Check) -> None:
     check()
 
 
+@pytest.mark.parametrize("check", RUN_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", [MethodCase("sitar", options) for options in RUN_VARIANTS], ids=["nuisances and gate"])
+def test_runs_of_a_variant(case: MethodCase, check: Callable[[MethodCase], None]) -> None:
+    """With nuisances and a gate too, a run is decided by its seed, and a continued run is the same bit for bit."""
+    check(case)
+
+
 def test_the_fake_mode_catches_a_host_sync() -> None:
     """The check that a loss never waits for the device can fail."""
     module, batch = next(MethodCase(NAMES[0]).losses())
@@ -100,15 +118,19 @@ def test_the_fake_mode_catches_a_host_sync() -> None:
         return batch.x.mean().item()
 
     with pytest.raises(DataDependentOutputException):
-        fake_terms(LossModule(module.method, objective), batch)
+        fake_terms(LossModule(module.method, objective, type(batch)), batch)
 
 
-@pytest.mark.parametrize("cls", [TrainBatch, TrainSplit, Task])
+@pytest.mark.parametrize("cls", [TrainBatch, TrainSplit, UnlabelledBatch, UnlabelledSplit, Task])
 def test_nothing_that_training_sees_has_groups(cls: type) -> None:
     fields = {field.name for field in dataclasses.fields(cls)}
     assert not [name for name in fields if "group" in name or "attribute" in name or "color" in name]
     if cls is TrainBatch:
         assert fields == {"x", "y", "index"}
+    if cls is UnlabelledBatch:
+        assert fields == {"x", "y", "index", "unlabelled"}
+    if cls is UnlabelledSplit:
+        assert fields == {"x", "y", "unlabelled"}
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +143,11 @@ def test_every_method_has_a_preset(name: str, methods_of_presets: dict[str, str]
     own = [preset for preset, method in methods_of_presets.items() if method == name]
     assert own, f"no file under src/sitar/presets has method.name: {name}"
     for preset in own:
-        marked = "Needs groups: an upper bound." in preset_text(preset).splitlines()[0]
+        first = preset_text(preset).splitlines()[0]
+        marked = "Needs groups: an upper bound." in first
         assert marked == METHODS.get(name).needs_groups, f"{preset}: the first line says whether groups are needed"
+        marked = "Needs unlabelled images." in first
+        assert marked == METHODS.get(name).needs_unlabelled, f"{preset}: the first line says whether it is given more"
 
 
 @pytest.mark.parametrize("name", NAMES)

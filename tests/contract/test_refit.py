@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from helpers.cli import sitar, sitar_error
-from helpers.runs import TINY_MODEL, hashes, run, settings, weights
+from helpers.runs import TINY_MODEL, Stop, hashes, run, settings, weights, writes
 from sitar.analysis.explain.explain import explain_runs
 from sitar.analysis.refit import refit as module
 from sitar.analysis.refit.refit import refit
@@ -119,6 +119,29 @@ def test_it_needs_no_other_folder_and_comes_out_the_same_again(
     assert (load(folder, "cpu").logits(x) == load(again, "cpu").logits(x)).all()
 
 
+def test_a_stopped_refit_is_made_again_in_its_place(
+    runs: Runs, answers: Path, images: Path, labels: np.ndarray, tmp_path: Path, quick: None
+) -> None:
+    """It is stopped before every change of a file. Another refit does not take the place of one that was begun."""
+    whole, count = RunFolder(tmp_path / "whole"), 0
+    total = writes(lambda: made([runs("erm")], answers, images, whole.path))
+    other = write_answers(tmp_path / "other.csv", labels.tolist(), list(range(0, 800, 40)))
+    for stop_at in range(1, total):
+        path = tmp_path / str(stop_at)
+        with pytest.raises(Stop):
+            writes(lambda path=path: made([runs("erm")], answers, images, path), stop_at)
+        if (path / "config.yaml").exists():
+            count += 1
+            with pytest.raises(RunError, match="already used"):
+                made([runs("erm")], other, images, path)
+        is_done = RunFolder(path).is_done  # then only notes were left to be removed
+        again = RunFolder(path) if is_done else made([runs("erm")], answers, images, path)
+        assert weights(again).keys() == weights(whole).keys()
+        assert all(torch.equal(weights(again)[key], weights(whole)[key]) for key in weights(whole))
+        assert {**again.result(), "seconds": 0} == {**whole.result(), "seconds": 0}
+    assert count > 3, "none was begun"
+
+
 @pytest.mark.parametrize("name", [name for name in METHODS.names() if name not in WITHOUT_LATENT])
 def test_every_method_with_a_latent_can_be_fitted_again(
     name: str, runs: Runs, answers: Path, images: Path, tmp_path: Path, quick: None
@@ -134,16 +157,11 @@ def test_every_method_with_a_latent_can_be_fitted_again(
 def test_the_new_layer_reads_one_kind_of_features(
     kind: str, runs: Runs, answers: Path, images: Path, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only one kind can be chosen here. Where it passes the latent by, sensitivity to the latent does not exist."""
-    whole = module._candidate
+    """Only one kind can be chosen here. Where it passes the latent by, sensitivity to the latent does not exist.
 
-    def only(*arguments: Any) -> Any:
-        candidate = whole(*arguments)
-        for other in set(candidate.features) - {kind}:
-            del candidate.features[other]
-        return candidate
-
-    monkeypatch.setattr(module, "_candidate", only)
+    Hidden units are chosen no more, but runs exist that read them.
+    """
+    monkeypatch.setattr(module, "KINDS", (kind,))
     folder = made([runs("sitar")], answers, images, tmp_path / "new")
     model, base = load(folder, "cpu"), load(runs("sitar"), "cpu")
     x = model.data.evaluation["val"].x[:9].float() / 255
@@ -191,7 +209,7 @@ def test_many_training_samples_are_drawn_from(
     monkeypatch.setattr(module, "MOST", 100)
     some = made([runs("erm")], answers, images, tmp_path / "some")
     assert not torch.equal(weights(all_of_them)["head.weight"], weights(some)["head.weight"])
-    monkeypatch.setattr(module, "MOST", 300)
+    monkeypatch.setattr(module, "MOST", 800)  # as many as there are new images
     assert torch.equal(weights(made([runs("erm")], answers, images, tmp_path / "same"))["head.weight"],
                        weights(all_of_them)["head.weight"])  # fmt: skip
 
@@ -224,7 +242,7 @@ class TestMarks:
     def test_tables(self, folders: list[RunFolder]) -> None:
         rows = group_runs(read_runs([folder.path for folder in folders]))
         assert [row.label for row in rows] == ["custom", "custom +40 answers"]
-        assert [row.answers for row in rows] == [0, 40]
+        assert [row.given["answers"] for row in rows] == [0, 40]
         assert "+N answers: its last layer was fitted again" in compare_table(rows).note
         assert "+N answers" not in compare_table(rows[:1]).note
         told = json.loads(sitar("compare", "--json", *(folder.path for folder in folders)).stdout)
@@ -264,7 +282,9 @@ def test_the_command(runs: Runs, answers: Path, images: Path, tmp_path: Path, qu
     (new,) = [path for path in base.parent.iterdir() if path != base]
     assert new.name.startswith("seed0-40answers-")
     assert RunFolder(new).is_done
-    assert "is already used" in sitar_error("refit", base, *options)
+    said = sitar_error("refit", base, *options)
+    assert "is already used: it has a finished run. Choose another with --out." in said
+    assert "--resume" not in said, "which this command does not have"
     result = json.loads(sitar("refit", base, *options, "--out", tmp_path / "out", "--json").stdout)
     assert result["answers"] == 40
     assert result["run"] == str(tmp_path / "out")
@@ -296,11 +316,12 @@ class TestRefused:
         x = np.load(images)["x"]
         x[40] = load(runs("erm"), "cpu").data.evaluation["ood_test"].x[3].numpy()
         np.savez(images, x=x)
-        with pytest.raises(DataError, match=r"1 of the answered images are in the split 'ood_test' of .*'40'"):
+        with pytest.raises(DataError, match=r"1 of the images are in the split 'ood_test' of .*'40'"):
             made([runs("erm")], answers, images, tmp_path / "new")
-        x[[40, 41]] = x[[41, 40]]  # now it is not an image that was answered
+        x[[40, 41]] = x[[41, 40]]  # now nobody has answered it, but the layer would learn from it all the same
         np.savez(images, x=x)
-        assert made([runs("erm")], answers, images, tmp_path / "new").is_done
+        with pytest.raises(DataError, match=r"1 of the images are in the split 'ood_test' of .*'41'"):
+            made([runs("erm")], answers, images, tmp_path / "new")
 
     def test_runs_with_other_classes(self, runs: Runs, answers: Path, images: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.npz"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
 import signal
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -20,6 +23,7 @@ import sitar
 import sitar.training.run
 from helpers import toys
 from helpers.runs import (
+    FULL,
     TINY_TRAIN,
     Stop,
     assert_close_runs,
@@ -36,12 +40,12 @@ from helpers.runs import (
 from sitar.config import RunConfig
 from sitar.errors import RunError
 from sitar.run_folder import RunFolder
+from sitar.training.checkpoint import load_state
 from sitar.training.step import EagerStep
 
 pytestmark = pytest.mark.usefixtures("_toys")
 
 EPOCHS = 10
-FULL = {"selection": "val_average", "patience": 50, "schedule": "cosine", "warmup_epochs": 1.5, "gradient_clip": 5.0}
 RISE_AND_FALL = [[5, 1, 1, 1], [9, 2, 2, 2], [20, 5, 5, 5], [9, 9, 2, 2], [8, 2, 2, 2], *[[30, 10, 10, 10]] * 5]
 
 PROCESSES = multiprocessing.get_context("forkserver")  # which imports torch once for all of them
@@ -278,7 +282,7 @@ def test_a_run_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
     earlier = config.to_dict()
     earlier["model"]["recon_target"], earlier["method"]["beta_start"] = "detached", None
     for made in (whole, folder):
-        made.config_file.write_text(yaml.safe_dump(earlier))
+        made.write_config(earlier)
     assert_same_run(run(config, folder.path, resume=True), whole)
     assert yaml.safe_load(folder.config_file.read_text()) == earlier  # what was written stays
     assert folder.read_config() == config.to_dict()
@@ -375,6 +379,95 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
     after = hashes(folder.path)
     before.pop("environment.json"), after.pop("environment.json")  # says who tried
     assert after == before
+
+
+def test_one_flipped_bit_of_a_checkpoint_is_never_used(tmp_path: Path) -> None:
+    """A file with a flipped bit is refused, or the bit says nothing and all values are the same."""
+    folder = stopped(toy("sitar"), tmp_path / "run")
+    content = folder.state_file.read_bytes()
+    sound, refused = load_state(folder, content), 0
+    bits = np.random.default_rng(0).integers(0, 8 * len(content), 300).tolist()
+    for bit in bits:
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            state = load_state(folder, bytes(changed))
+        except RunError:
+            refused += 1
+        else:
+            assert _same(state, sound), f"bit {bit} has changed a value, and nobody noticed"
+    assert refused > 150
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a == b
+
+
+def _edit(state: dict[str, Any], change: str) -> None:
+    """Change a checkpoint as somebody with torch and a text editor would."""
+    progress = state["progress"]
+    optimiser = progress["optimisers"][0]
+    weights = next(iter(state["method"]))
+    edits: dict[str, Callable[[], Any]] = {
+        "no phase": lambda: state.pop("phase"),
+        "a phase of words": lambda: state.update(phase="first"),
+        "a phase below 0": lambda: state.update(phase=-1),
+        "a later epoch": lambda: progress.update(epoch=3),
+        "lines of words": lambda: state.update(lines="3"),
+        "seconds of words": lambda: state.update(seconds="many"),
+        "no optimisers": lambda: progress.update(optimisers=[]),
+        "an empty optimiser": lambda: progress.update(optimisers=[{}]),
+        "moments of another shape": lambda: optimiser["state"][0].update(exp_avg=torch.zeros(3)),
+        "a moment that is a number": lambda: optimiser["state"][1].update(exp_avg_sq=1),
+        "a moment without a shape": lambda: optimiser["state"][1].update(exp_avg=torch.zeros(())),
+        "no moment": lambda: optimiser["state"][0].pop("exp_avg"),
+        "no count of steps": lambda: optimiser["state"][0].pop("step"),
+        "moments of words": lambda: optimiser["state"].update({0: "large"}),
+        "no best": lambda: progress.pop("best"),
+        "a best of words": lambda: progress.update(best="the last"),
+        "no such weights": lambda: state["method"].update(other=torch.zeros(2)),
+        "weights of another shape": lambda: state["method"].update({weights: torch.zeros(7)}),
+        "weights of words": lambda: state["method"].update({weights: "large"}),
+        "weights that fill the memory": lambda: state["method"].update({weights: torch.zeros(1).expand(10**12)}),
+        "a list": lambda: state.update(method=[]),
+    }
+    edits[change]()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "no phase", "a phase of words", "a phase below 0", "a later epoch", "lines of words", "seconds of words",
+        "no optimisers", "an empty optimiser", "moments of another shape", "a moment that is a number",
+        "a moment without a shape", "no moment", "no count of steps", "moments of words", "no best", "a best of words",
+        "no such weights", "weights of another shape", "weights of words", "weights that fill the memory", "a list",
+    ],
+)  # fmt: skip
+def test_an_edited_checkpoint_is_refused(tmp_path: Path, change: str) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    state = torch.load(folder.state_file, weights_only=True)
+    _edit(state, change)
+    torch.save(state, folder.state_file)
+    with pytest.raises(RunError, match=r"state\.pt"):
+        run(toy("erm"), folder.path, resume=True)
+    assert not folder.is_done
+
+
+def test_a_compressed_checkpoint_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(folder.state_file) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.infolist():
+            new.writestr(member.filename, old.read(member))
+    folder.state_file.write_bytes(packed.getvalue())
+    with pytest.raises(RunError, match=r"state\.pt.*compressed"):
+        run(toy("erm"), folder.path, resume=True)
 
 
 def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from sitar.presets import load_config
 from sitar.reporting.comparison import compare_runs, group_runs, read_runs
 from sitar.run_folder import LOCK, RunFolder
 from sitar.training.optimise import restore_optimiser
-from sitar.training.run import default_folder
+from sitar.training.run import default_folder, train_keeping_data
 
 TINY = ["data.image_size=14", "data.train_size=200", "model.channels=[4]", "train.epochs=1"]
 
@@ -31,11 +34,42 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
     folder.create(config.to_dict())
     with folder.lock():
         before = hashes(folder.path)
-        assert before.keys() == {"config.yaml", LOCK}
-        with pytest.raises(RunError, match="Another process"):
+        assert before.keys() == {"config.yaml", "unfinished", LOCK}
+        with pytest.raises(RunError, match=rf"Process {os.getpid()} is writing"):
             run(config, folder.path, resume=True)
         assert hashes(folder.path) == before, "the second process has changed nothing"
     assert run(config, folder.path, resume=True).is_done  # the lock went with its holder
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """The other process is faster by the time that it takes to load the data, which is before the lock."""
+    config = load_config("color_mnist/erm", TINY)
+    folder = RunFolder(tmp_path / "run")
+    folder.create(config.to_dict())
+    finished: dict[str, str] = {}
+
+    def other_process(_: Any) -> None:
+        finished.update(hashes(run(config, folder.path, resume=True).path))
+
+    train_keeping_data(config, folder, device="cpu", resume=True, progress=False, overrides=[], on_data=other_process)
+    after = hashes(folder.path)
+    assert {name: after[name] for name in finished} == finished
+    assert after.keys() - finished.keys() <= {LOCK}
+
+
+def test_a_run_that_another_process_started_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    config = load_config("color_mnist/erm", TINY)
+    folder, finished = RunFolder(tmp_path / "run"), {}
+
+    def other_process(_: Any) -> None:
+        finished.update(hashes(run(config, folder.path).path))
+
+    with pytest.raises(RunError, match="already used"):
+        train_keeping_data(
+            config, folder, device="cpu", resume=False, progress=False, overrides=[], on_data=other_process
+        )
+    after = hashes(folder.path)
+    assert {name: after[name] for name in finished} == finished
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +100,53 @@ def test_features_that_are_no_numbers_are_not_predicted(tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit_are_refused(folder: RunFolder) -> None:
-    content = folder.config_file.read_text()
+    settings = folder.read_config()
     try:
-        folder.config_file.write_text(content.replace("hidden: 128", "hidden: 64"))
+        folder.write_config({**settings, "model": {**settings["model"], "hidden": 64}})
         with pytest.raises(RunError, match="do not fit"):
             sitar.load(folder)
     finally:
-        folder.config_file.write_text(content)
+        folder.write_config(settings)
+
+
+FILES = ("config.yaml", "metrics.jsonl", "result.json", "predictions.npz", "environment.json",
+         "checkpoint/model.safetensors")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_flipped_bit_of_a_finished_run_is_named(folder: RunFolder, name: str, tmp_path: Path) -> None:
+    readers = {
+        "config.yaml": RunFolder.read_config, "metrics.jsonl": RunFolder.metrics, "result.json": RunFolder.result,
+        "predictions.npz": RunFolder.predictions, "environment.json": RunFolder.environment,
+        "checkpoint/model.safetensors": RunFolder.model,
+    }  # fmt: skip
+    copy = RunFolder(shutil.copytree(folder.path, tmp_path / "copy"))
+    sound = (copy.path / name).read_bytes()
+    readers[name](copy)
+    for bit in np.random.default_rng(0).integers(0, 8 * len(sound), 20).tolist():
+        (copy.path / name).write_bytes(_flipped(sound, bit))
+        with pytest.raises(RunError, match=f"{name}' is damaged"):
+            readers[name](copy)
+        copy.done_file.write_bytes(b"{" + folder.done_file.read_bytes())
+        with pytest.raises(RunError, match="done' is damaged"):
+            readers[name](copy)
+        copy.done_file.write_bytes(b"")
+        with suppress(RunError):  # a folder of an early release has no checksums, and is read without them
+            readers[name](copy)
+        copy.done_file.write_bytes(folder.done_file.read_bytes())
+
+
+def _flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_finished_run_whose_data_moved_keeps_sound_checksums(folder: RunFolder) -> None:
+    folder.write_config(folder.read_config())
+    noted = json.loads(folder.done_file.read_text())["sha256"]
+    assert {name: hashes(folder.path)[name] for name in noted} == noted
+    assert noted.keys() == set(FILES)
 
 
 def test_an_optimiser_keeps_its_own_options() -> None:
@@ -199,12 +273,12 @@ def test_runs_of_two_releases_share_a_row(tmp_path: Path) -> None:
     early, late = _train(data, tmp_path / "0"), _train(data, tmp_path / "1", seed=1)
     settings = yaml.safe_load(early.config_file.read_text())
     settings["model"]["recon_target"] = "detached"
-    early.config_file.write_text(yaml.safe_dump(settings))
+    early.write_config(settings)
     (row,) = group_runs(read_runs([early.path, late.path]))
     assert row.seeds == [0, 1]
     assert "recon_target" not in row.label
     settings["model"]["recon_target"] = "live"
-    early.config_file.write_text(yaml.safe_dump(settings))
+    early.write_config(settings)
     assert len(group_runs(read_runs([early.path, late.path]))) == 2
 
 

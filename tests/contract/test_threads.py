@@ -19,12 +19,12 @@ import torch
 import sitar
 import sitar.training.loop
 from helpers.runs import TINY_TRAIN, assert_same_run, run, settings, toy, weights
+from sitar import threads
 from sitar.config import RunConfig
 from sitar.errors import TrainingError
 from sitar.run_folder import RunFolder
-from sitar.training import threads
+from sitar.threads import SETTINGS, Rehearsal
 from sitar.training.step import EagerStep
-from sitar.training.threads import SETTINGS, Rehearsal
 
 pytestmark = pytest.mark.usefixtures("_toys")
 
@@ -57,6 +57,7 @@ def slow_on(number: int) -> Iterator[list[int]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EagerStep, "_step", timed)
+        patch.setattr(threads, "WORTH_SECONDS", 0.0)
         patch.setattr(threads, "fastest", lambda most, rehearsal: fastest(most, rehearsal, lambda: now[0]))
         yield used
 
@@ -144,7 +145,7 @@ def test_the_callers_number_is_put_back(end: str, tmp_path: Path, monkeypatch: p
             with pytest.raises(TrainingError):
                 run(toy("toy_tally", nan_from=2), tmp_path / "run")
         elif end == "stopped":
-            patch.setattr(sitar.training.loop.Loop, "run", _interrupt)
+            patch.setattr(sitar.training.loop.Loop, "take", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 run(toy("erm"), tmp_path / "run")
         else:
@@ -218,8 +219,8 @@ def test_numbers_that_cannot_be_kept(
 ) -> None:
     with slow_on(1), stopped_in_epoch(3):
         run(toy("erm"), tmp_path / "run")
-    file = RunFolder(tmp_path / "run").environment_file
-    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    folder = RunFolder(tmp_path / "run")
+    folder.write_environment({**json.loads(folder.environment_file.read_text()), **change})
     with slow_on(2) as used, caplog.at_level(logging.WARNING):
         run(toy("erm"), tmp_path / "run", resume=True)
     assert used[-8:] == [1] * 8

@@ -7,6 +7,7 @@ import json
 import math
 import platform
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from helpers.runs import (
     weights,
     write_settings,
 )
+from helpers.toys import Tally
 from sitar.config import ModelConfig, TrainConfig, run_config
 from sitar.data.types import Data, TrainBatch
 from sitar.errors import ConfigError, DataError, RunError, TrainingError
@@ -543,6 +545,33 @@ def test_damaged_weights_are_refused(tmp_path: Path) -> None:
         sitar.load(folder, device="cpu")
 
 
+COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+
+
+@pytest.mark.ci
+@COMPILER
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_loss_trains_alike(tmp_path: Path) -> None:
+    """The same noise, the same weights. Other settings in the same process need no version of the first loss."""
+    import torch._dynamo.config as dynamo  # here: slow to import
+
+    with dynamo.patch(recompile_limit=1):
+        for alpha in (1.0, 0.5):
+            eager = run(settings("sitar", alpha=alpha), tmp_path / f"{alpha} eager")
+            config = settings("sitar", alpha=alpha, train={**TINY_TRAIN, "compile": True})
+            assert_close_runs(run(config, tmp_path / f"{alpha} compiled"), eager)
+
+
+def test_a_loss_that_cannot_be_compiled_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def loss(self: Any, batch: TrainBatch) -> dict[str, torch.Tensor]:
+        return {"loss": self.w if self.w.detach() > 0 else -self.w}  # asks for a value
+
+    monkeypatch.setattr(Tally, "loss", loss)
+    run(toy("toy_tally"), tmp_path / "eager")
+    with pytest.raises(TrainingError, match=r"the loss cannot be compiled here: .* Leave it out"):
+        run(toy("toy_tally", train={"compile": True}), tmp_path / "compiled")
+
+
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 VIEWS = {"augment": "crop_flip", "optimiser": "sgd", "learning_rate": 1e-3}  # Adam would enlarge rounding errors
 ENCODER = {"latent_dim": 4, "hidden": 8, "encoder": "test_resnet", "encoder_weights": "random"}
@@ -582,15 +611,30 @@ def test_captured_step_equals_eager_step(kind: str, tmp_path: Path) -> None:
 @pytest.mark.gpu
 @GPU
 @pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", ["erm", "sitar", "two objectives", "phases with dropout"])
+def test_compiled_and_captured_step_equals_eager_step(kind: str, tmp_path: Path) -> None:
+    folders = []
+    for ways in ({"step": "eager"}, {"step": "captured", "compile": True}):
+        config = CAPTURED[kind]()
+        config = config.model_copy(update={"train": config.train.model_copy(update=ways)})
+        folders.append(run(config, tmp_path / ways["step"], device="cuda"))
+    assert_close_runs(folders[1], folders[0])
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("step", ["eager", "captured"])
 @pytest.mark.parametrize("name", METHODS.names())
 def test_data_that_does_not_fit_the_gpu_trains_alike(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = settings(name, train={**TINY_TRAIN, "step": "eager"})
-    resident = run(config, tmp_path / "resident", device="cuda")
+    resident = run(settings(name, train={**TINY_TRAIN, "step": "eager"}), tmp_path / "resident", device="cuda")
+    config = settings(name, train={**TINY_TRAIN, "step": step, "data_on": "host"})
+    assert_close_runs(run(config, tmp_path / "fed", device="cuda"), resident)
     monkeypatch.setattr("sitar.training.loop.RESIDENT_SHARE", 0.0)
-    config = settings(name)  # auto: it cannot be captured
-    assert_close_runs(run(config, tmp_path / "streamed", device="cuda"), resident)
+    config = settings(name, train={**TINY_TRAIN, "step": step})
+    assert_close_runs(run(config, tmp_path / "does not fit", device="cuda"), resident)
 
 
 @pytest.mark.gpu

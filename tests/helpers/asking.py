@@ -53,8 +53,8 @@ def save_images(folder: Path, n: int, size: int = 16) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def train(path: Path, data: dict[str, object], seed: int = 0) -> RunFolder:
-    return run(settings("erm", data=data, model=TINY_MODEL, train={"epochs": 1, "batch_size": 16}, seed=seed), path)
+def train(path: Path, data: dict[str, object], seed: int = 0, method: str = "erm") -> RunFolder:
+    return run(settings(method, data=data, model=TINY_MODEL, train={"epochs": 1, "batch_size": 16}, seed=seed), path)
 
 
 def made_folder(root: Path, classes: tuple[str, ...] = ("cat", "dog")) -> dict[str, object]:

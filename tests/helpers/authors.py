@@ -329,3 +329,66 @@ def curvature(network: Network, x: Tensor, y: list[int], step: float) -> Tensor:
         there = gradient(image + step * z.reshape(image.shape), label)
         parts.append(((there - here) ** 2).sum())
     return mean(parts)
+
+
+def probabilities(logits: Tensor) -> list[Tensor]:
+    """The softmax of every row, from its definition."""
+    return [torch.exp(row) / sum(torch.exp(score) for score in row) for row in logits]
+
+
+def divdis(
+    source: Sequence[Tensor], target: Sequence[Tensor], y: list[int], diversity: float, marginal: float
+) -> Tensor:
+    """Lee et al. (2023): the cross-entropy of the heads, the mutual information of each pair on the target, and the
+    divergence of each head's mean prediction there from the mean prediction of all heads on the source."""
+    fit = mean([mean(losses_of(logits, y)) for logits in source])
+    p = [probabilities(logits) for logits in target]
+    classes, n = range(len(p[0][0])), len(p[0])
+    pairs = []
+    for i in range(len(p)):
+        for j in range(i + 1, len(p)):
+            information = torch.zeros((), dtype=p[0][0].dtype)
+            for a in classes:
+                for b in classes:
+                    joint = sum(p[i][k][a] * p[j][k][b] for k in range(n)) / n
+                    apart = mean([row[a] for row in p[i]]) * mean([row[b] for row in p[j]])
+                    information = information + joint * torch.log(joint / apart)
+            pairs.append(information)
+    on_source = [row for logits in source for row in probabilities(logits.detach())]
+    divergences = []
+    for head in p:
+        parts = [(mean([row[c] for row in head]), mean([row[c] for row in on_source])) for c in classes]
+        divergences.append(sum(here * torch.log(here / there) for here, there in parts))
+    return fit + diversity * mean(pairs) + marginal * mean(divergences)
+
+
+def dbat(first: Tensor, second: Tensor) -> Tensor:
+    """Pagliardini et al. (2023): minus the log of how probably one of two models is for the first one's class, and the
+    other against it."""
+    parts = []
+    for before, after in zip(probabilities(first.detach()), probabilities(second), strict=True):
+        best = before.tolist().index(max(before.tolist()))
+        p, q = before[best], after[best]
+        parts.append(-torch.log(p * (1 - q) + (1 - p) * q + 1e-7))
+    return mean(parts)
+
+
+def ace(first: Tensor, second: Tensor, mix_rate: float, each_pair: bool) -> Tensor:
+    """Daniels et al. (2025): pseudo-labels on which two heads disagree, for the inputs where they cost the least."""
+    classes, n = range(first.shape[1]), len(first)
+    cost = {}
+    for a in classes:
+        for b in classes:
+            if a != b:
+                pair = losses_of(first, [a] * n), losses_of(second, [b] * n)
+                cost[a, b] = [one + other for one, other in zip(*pair, strict=True)]
+    if not each_pair:
+        columns = [[min((cost[pair][i] for pair in cost), key=Tensor.item) for i in range(n)]]
+    else:
+        columns = list(cost.values())
+    total = torch.zeros((), dtype=first.dtype)
+    for column in columns:
+        k = round(n * mix_rate / len(columns))
+        if k > 0:
+            total = total + mean(sorted(column, key=Tensor.item)[:k])
+    return total

@@ -9,12 +9,12 @@ readers do not see, stand in the lines before a block:
 Results are not compared. A command must end with the status 0, and every file that it names by `--out` must exist.
 
 Training is shortened in two ways: each gradient phase has one epoch of at most 256 samples, and the datasets that we
-draw are small where a page does not say how large. The settings that a page shows stay as they are. `sitar demo` trains
-in processes of its own, so it gets the settings `DEMO` instead.
+draw are small where a page does not say how large. The settings that a page shows stay as they are. `sitar demo` and
+`sitar sweep` train in processes of their own, so they get the settings `DEMO` instead.
 
 `sitar` is called in this process, where torch is imported already. A line with shell syntax, or of another program, is
-run by bash, where `sitar` and `python` are those of this environment. No shell state goes from one line to the next.
-The folder holds a link `examples` to our examples, as in a clone.
+run by bash, where `sitar`, `python` and `torchrun` are those of this environment. No shell state goes from one line to
+the next. The folder holds a link `examples` to our examples, as in a clone.
 """
 
 from __future__ import annotations
@@ -181,14 +181,14 @@ def _sitar(words: list[str]) -> None:
     found = [
         path for word in words for path in (sorted(glob.glob(word)) if "*" in word and "=" not in word else [word])
     ]
-    cli.sitar(*(os.path.expanduser(word) for word in found), *(DEMO if words[0] == "demo" else []))
+    cli.sitar(*(os.path.expanduser(word) for word in found), *(DEMO if words[0] in ("demo", "sweep") else []))
 
 
 def _bash(line: str) -> None:
     programs = Path("bin")
     if not programs.exists():
         programs.mkdir()
-        for name, arguments in (("python", ""), ("sitar", "-P -m sitar")):
+        for name, arguments in (("python", ""), ("sitar", "-P -m sitar"), ("torchrun", "-m torch.distributed.run")):
             (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
             (programs / name).chmod(0o755)
     path = f"{programs.resolve()}{os.pathsep}{os.environ['PATH']}"

@@ -6,10 +6,12 @@ A maker writes into an empty folder and returns the settings that read it.
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from sitar.data.benchmarks.bar import BARConfig
 from sitar.data.benchmarks.camelyon17 import Camelyon17Config
 from sitar.data.benchmarks.celeba import CelebAConfig
 from sitar.data.benchmarks.color_mnist import ColorMNISTConfig
+from sitar.data.benchmarks.dominoes import FASHION, DominoesConfig
+from sitar.data.benchmarks.idx_files import IdxFiles
 from sitar.data.benchmarks.sites import SitesConfig
 from sitar.data.benchmarks.waterbirds import WaterbirdsConfig
 from sitar.data.image_dataset import ImageConfig
@@ -219,6 +223,33 @@ def sites_of_faces(root: Path) -> ImageConfig:
     return SitesConfig(source="celeba", root=str(root), image_size=SIZE)
 
 
+# Dominoes: Fashion-MNIST's files, with clothes of its ten classes in turn
+
+
+def fashion_files() -> dict[str, bytes]:
+    """The four files as IDX writes them."""
+    found = {}
+    for part, n, seed in (("train", 240, 1), ("t10k", 40, 2)):
+        pixels = np.random.default_rng(seed).integers(0, 256, (n, 28, 28), dtype=np.uint8)
+        images = bytes([0, 0, 8, 3]) + b"".join(size.to_bytes(4, "big") for size in pixels.shape) + pixels.tobytes()
+        labels = bytes([0, 0, 8, 1]) + n.to_bytes(4, "big") + bytes(i % 10 for i in range(n))
+        found |= {f"{part}-images-idx3-ubyte": images, f"{part}-labels-idx1-ubyte": labels}
+    return found
+
+
+def fashion_of_ours() -> IdxFiles:
+    """What Fashion-MNIST's checksums must be for our files to be taken for the real ones."""
+    return replace(
+        FASHION, sha256={name: hashlib.sha256(content).hexdigest() for name, content in fashion_files().items()}
+    )
+
+
+def dominoes(root: Path) -> DominoesConfig:
+    for name, content in fashion_files().items():
+        write(root / f"{name}.gz", gzip.compress(content))
+    return DominoesConfig(root=str(root))
+
+
 # Your own data: label i % 2, site i // 2 % 2, patient i // 4
 
 
@@ -274,6 +305,7 @@ MAKERS: dict[str, Callable[[Path], NamedConfig]] = {
     "celeba": celeba_original,
     "celeba in parquet": celeba_parquet,
     "color_mnist": color_mnist,
+    "dominoes": dominoes,
     "features": features,
     "folder": folder,
     "npz": npz,

@@ -78,13 +78,16 @@ def placeholders(folder: Path, stack: ExitStack) -> None:
 
 
 def embeddings(folder: Path, stack: ExitStack) -> None:
-    """Features in the three kinds of files: .npz, Parquet with a column of lists, CSV with a column for each."""
+    """Features in three kinds of files, .npz, Parquet with a column of lists, CSV with a column each, and in shards."""
     random = np.random.default_rng(0)
     y = np.arange(200) % 2
     x = random.normal(size=(200, 8)).astype(np.float32) + y[:, None]
     np.savez(folder / "embeddings.npz", x=x, y=y)
     table = pyarrow.table({"embedding": x.tolist(), "label": y})
     pyarrow.parquet.write_table(table, folder / "embeddings.parquet")
+    (folder / "shards").mkdir()
+    for part in range(2):
+        pyarrow.parquet.write_table(table.slice(100 * part, 100), folder / "shards" / f"part-{part}.parquet")
     _csv(folder / "table.csv", ["label", *(f"f{i}" for i in range(8))], [[y[i], *x[i].tolist()] for i in range(200)])
 
 
@@ -117,6 +120,19 @@ def _unlabelled(root: Path) -> None:
         picture(random, bool(i % 2)).save(root / f"{i:03}.png")
 
 
+def tags(folder: Path, stack: ExitStack) -> None:
+    """Examples of a concept: images with a bright tag in a corner, and without one."""
+    random = np.random.default_rng(2)
+    for side in ("with", "without"):
+        place = folder / "concepts" / "tag" / side
+        place.mkdir(parents=True)
+        for i in range(24):
+            image = picture(random, bool(i % 2))
+            if side == "with":
+                image.paste((255, 255, 255), (0, 0, 8, 8))
+            image.save(place / f"{i:03}.png")
+
+
 def _csv(path: Path, head: list[str], rows: list[list[object]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([head, *rows])
@@ -131,4 +147,5 @@ MAKERS: dict[str, Callable[[Path, ExitStack], None]] = {
     "runs": runs,
     "scans": scans,
     "sitar-mixup": sitar_mixup,
+    "tags": tags,
 }

@@ -18,6 +18,7 @@ import sitar.training.run
 from helpers import toys
 from sitar.config import RunConfig, run_config
 from sitar.data.types import Data
+from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
 from sitar.testing.interrupt import Stop, writes  # noqa: F401  (tests have them from here, too)
 from sitar.testing.methods import batch_of, fresh, gradient_phases  # noqa: F401
@@ -30,6 +31,14 @@ TINY_METHOD = {
     "diffusion": {"unet_channels": [4], "layers_per_block": 1, "scoring_pairs": 2, "mlp_width": 8}
 }  # whose defaults are large
 TINY_TRAIN = {"epochs": 3, "batch_size": 64, "checkpoint_seconds": 0}
+FULL = {
+    "selection": "val_average",
+    "patience": 50,
+    "schedule": "cosine",
+    "warmup_epochs": 1.5,
+    "gradient_clip": 5.0,
+    "average_epochs": 3,
+}  # all that has a state
 TOY_DATA = {"name": "toy_blobs"}
 TOY_TRAIN = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, "checkpoint_seconds": 0}
 
@@ -43,7 +52,9 @@ def settings(
     seed: int = 0,
     **options: Any,
 ) -> RunConfig:
-    """A complete configuration; `options` are the method's own."""
+    """A complete configuration; `options` are the method's own. A method that needs unlabelled inputs has val's."""
+    if METHODS.get(method).needs_unlabelled and data.get("unlabelled") is None:
+        data = {**data, "unlabelled": "val"}
     sections = {
         "data": dict(data),
         "model": dict(model),

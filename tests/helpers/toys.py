@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import sitar
 from sitar.config import ModelConfig, NamedConfig
-from sitar.data.base import Dataset
+from sitar.data.base import DataConfig, Dataset
 from sitar.data.types import Data, EvalSplit, Task, TrainBatch, TrainGroups, TrainSplit
 from sitar.methods import FitPhase, GradientPhase, Method, Objective
 from sitar.methods.sitar import SITAR, SITARConfig
@@ -25,7 +25,7 @@ from sitar.registry import DATASETS, METHODS
 CHECKSUM = "toy"  # of every toy dataset; a test that changes the data changes this
 
 
-class BlobsConfig(NamedConfig):
+class BlobsConfig(DataConfig):
     name: Literal["toy_blobs"] = "toy_blobs"
     classes: int = 2
     n: int = 50

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.bits import damaged, some_bits
 from helpers.scripts import script
 
 from .test_reproduce import TABLE, made
@@ -43,6 +44,28 @@ def test_readme_docs_and_notes_say_what_the_records_say(check, capsys: pytest.Ca
     """This one is about the repository itself. `python reproduce/run.py --check --write` corrects numbers."""
     status = check.main(write=False)
     assert status == 0, capsys.readouterr().out
+
+
+def test_one_flipped_bit_of_a_record_is_named_and_no_number_compared(
+    check, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = own / "reproduce" / "records" / "t.json"
+    for bit in some_bits(record.read_bytes(), 300):
+        with damaged(record, bit):
+            assert check.main(write=False) == 1
+            assert "reproduce/records/t.json: it has changed" in capsys.readouterr().out
+    sums = record.with_name("SHA256SUMS")
+    for bit in range(8 * sums.stat().st_size):
+        with damaged(sums, bit):
+            assert check.main(write=False) == 1
+            assert "records/t.json: it" in capsys.readouterr().out
+    record.with_name("new.json").write_text("{}")
+    assert check.main(write=False) == 1
+    assert "reproduce/records/new.json: it is new" in capsys.readouterr().out
+    assert check.main(write=True) == 0
+    record.with_name("new.json").unlink()
+    assert check.main(write=False) == 1
+    assert "reproduce/records/new.json: it is missing" in capsys.readouterr().out
 
 
 def test_a_wrong_number_fails_and_is_written_again(check, own: Path, capsys: pytest.CaptureFixture[str]) -> None:

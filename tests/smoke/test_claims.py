@@ -87,6 +87,9 @@ def test_the_page_shows_figures_rules_and_verdicts(claims, tmp_path: Path) -> No
         ("gian.lower > 0", "no figure 'gian'; figures are gain"),
         ("gain.lowest > 0", "a figure has mean, low, high, lower, upper, seeds, and no 'lowest'"),
         ("__import__('os').getcwd() > 0", "not allowed"),
+        ("gain.mean > ", "is no rule"),
+        ("gain.mean > 'a'", "'a' is no number"),
+        ("gain > 1", "cannot be compared"),
     ],
 )
 def test_a_wrong_rule_is_named(claims, rule: str, said: str) -> None:

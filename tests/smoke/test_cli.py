@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers.cli import sitar, sitar_error
@@ -237,7 +239,7 @@ def test_the_first_look_of_an_audit_trains_nothing(tmp_path: Path) -> None:
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     (place,) = (tmp_path / "runs" / "table" / "vae").iterdir()
     assert place.name.endswith("-first")
-    assert [path.name for path in place.iterdir()] == ["artifacts"]  # no run
+    assert sorted(path.name for path in place.iterdir()) == [".lock", "artifacts"]  # no run
     found = json.loads((place / "artifacts/audit/audit.json").read_text())
     printed = sitar("audit", "scans", "--first", "--set", "data.image_size=16", "--json", "--quiet", cwd=tmp_path)
     assert json.loads(printed.stdout) == {"run": str(place.relative_to(tmp_path)), **found}
@@ -298,7 +300,7 @@ def test_demo(tmp_path: Path) -> None:
     assert set(again["runs"]) == {"ERM", "control", "SITAR"}
     assert (tmp_path / again["report"]) == report
     assert (tmp_path / again["figure"]).exists()
-    assert "SITAR stopped" in sitar("demo", *quick, "--set", "train.epochs=2", cwd=tmp_path, expect=2).stderr
+    assert "ERM stopped" in sitar("demo", *quick, "--set", "train.epochs=2", cwd=tmp_path, expect=2).stderr
 
 
 BAD = {
@@ -419,3 +421,48 @@ def test_own_arrays_are_listed_and_checked(tmp_path: Path) -> None:
     assert "label 0: 0, 1: 1; site 0: 0, 1: 1" in sitar("data", "check", "npz", *options, cwd=tmp_path).stdout
     refused = sitar("data", "prepare", "npz", *options, cwd=tmp_path, expect=2)
     assert "nothing to prepare" in refused.stderr
+
+
+def test_features_are_prepared(tmp_path: Path) -> None:
+    lines = [f"{i / 7},{i % 3},{'ab'[i % 2]}" for i in range(60)]
+    (tmp_path / "table.csv").write_text("\n".join(["f0,f1,label", *lines]) + "\n")
+    options = ["features", "--set", "file=table.csv", "--set", "feature_columns=f*"]
+    assert "The features of 60 samples are ready." in sitar("data", "prepare", *options, cwd=tmp_path).stdout
+    assert json.loads(sitar("data", "prepare", *options, "--json", cwd=tmp_path).stdout) == {"ready": 60}
+
+
+def test_a_home_of_nobody_is_one_message(tmp_path: Path) -> None:
+    assert "no such user" in sitar_error("data", "check", "celeba", "--root", "~nosuchuser/x", cwd=tmp_path)
+
+
+def test_a_model_that_needs_more_memory_than_there_is_is_one_message(tmp_path: Path) -> None:
+    settings = ["--set", "model.latent_dim=99999999999", "--set", "data.train_size=100"]
+    assert "too small for this model" in sitar_error(
+        "train", "color_mnist/sitar", *settings, "--out", "r", cwd=tmp_path
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of Unix closes and cuts standard output")
+@pytest.mark.parametrize("end", [">&-", "| head -n 1 > /dev/null"])
+def test_output_that_nobody_reads_is_no_traceback(end: str, tmp_path: Path) -> None:
+    code = f"{sys.executable} -c 'from sitar.cli.main import main; main()' presets {end}"
+    done = subprocess.run(["sh", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_evaluating_on_changed_data_is_said(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(90, 4))
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(90) % 2)
+    given = ["--set", f"data.file={tmp_path / 'data.npz'}", "--set", "train.epochs=1"]
+    sitar("train", "npz/erm", *given, "--out", "run", cwd=tmp_path)
+    assert "has changed" not in sitar("evaluate", "run", cwd=tmp_path).stderr
+    np.savez(tmp_path / "data.npz", x=x + 1, y=np.arange(90) % 2)
+    assert "The data has changed since the run" in sitar("evaluate", "run", cwd=tmp_path).stderr
+
+
+def test_a_log_line_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from sitar.cli.main import _Printable
+
+    record = logging.LogRecord("sitar", logging.WARNING, "", 0, "bad: %s", ("a\x1b]0;owned\x07.png",), None)
+    assert _Printable("%(levelname)s: %(message)s").format(record) == "WARNING: bad: a\\x1b]0;owned\\x07.png"

@@ -165,3 +165,19 @@ def test_the_page_and_the_figure_are_made_of_the_records(
     assert "| sitar over control, 32 axes | 15 | 16 |" in when.render()
     points = [line for plot in when.draw().axes for line in plot.get_lines() if line.get_marker() == "o"]
     assert len(points) == 2 * len(when.predictions())
+
+
+def test_the_second_rule_counts_tuning_and_other_tasks_apart(when: Any) -> None:
+    """The shortcut of a task is the label of the other, so ease is measured once for both."""
+    ease = {"A with B": 0.9, "B with A": 0.7, "C with D": 0.80, "D with C": 0.82}
+    runs = [
+        {"row": when.ORACLE, "column": task, "seed": 0, "splits": {"val": {"core_auc": value}}}
+        for task, value in ease.items()
+    ]
+    found = when.network_ease({"runs": runs})
+    assert found == pytest.approx({"A with B": -20, "B with A": 20, "C with D": 2, "D with C": -2})
+    tasks = [{"label": task[0], "attribute": task[-1], "tuning": task in ("B with A", "C with D")} for task in ease]
+    gains = {gain: {task: [100 * 0.1 * found[task]] for task in ease} for gain in when.GAINS}
+    table = when.second_rule(tasks, gains, found)
+    assert "| control over ERM, 10 axes | 1 | 1 | 1 | 1 |" in table, "two tasks lie within the band"
+    assert "| sitar over control, 32 axes | 0 | 1 | 0 | 1 |" in table, "it says the other sign for the noise"

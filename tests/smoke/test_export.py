@@ -117,12 +117,13 @@ def test_a_run_that_cannot_be_used_is_one_message(folder: Path, tmp_path: Path) 
     weights = damaged / "checkpoint" / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:100])
-    assert "cannot be read" in sitar_error("export", damaged)
+    assert "is damaged" in sitar_error("export", damaged)
     weights.unlink()
     assert "cannot be read" in sitar_error("export", damaged)
     weights.write_bytes(whole)
     result = damaged / "result.json"
     content = result.read_text()
+    (damaged / "done").write_bytes(b"")  # without checksums
     result.write_text(content.replace('"version": 1', '"version": 99'))
     assert "not of version 1" in sitar_error("export", damaged)
     assert "not of version 1" in sitar_error("card", damaged, "--out", tmp_path / "card.md")

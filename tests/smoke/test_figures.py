@@ -152,7 +152,10 @@ def committed() -> list[str]:
 @pytest.mark.parametrize("name", committed())
 def test_a_figure_is_the_one_that_its_record_makes(name: str, figures, tmp_path: Path) -> None:
     there = (ROOT / "docs" / "figures" / f"{name}.svg").read_text(encoding="utf-8")
-    figures.main([name, "--out", str(tmp_path / "again.svg")])
+    if name in ("when", "map"):
+        script(f"reproduce/{name}.py").save_figure(tmp_path / "again.svg")
+    else:
+        figures.main([name, "--out", str(tmp_path / "again.svg")])
     again = (tmp_path / "again.svg").read_text(encoding="utf-8")
     by = [re.search(r"Matplotlib v[\d.]+", text) for text in (there, again)]
     if by[0] and by[1] and by[0][0] != by[1][0]:

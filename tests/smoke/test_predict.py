@@ -131,6 +131,27 @@ def test_features_come_as_an_array(tmp_path: Path) -> None:
     np.testing.assert_array_equal(numbers(table, *names), softmax(model.logits(x.astype(np.float32))))
 
 
+@pytest.mark.parametrize("given", [["whole.parquet"], ["parts"], ["parts/0.parquet", "parts/1.parquet"]])
+def test_a_table_of_features_is_read_in_windows(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks, windows and files end at different rows. The probabilities are those of all rows at once."""
+    x = np.random.default_rng(1).normal(size=(50, 6)).astype(np.float16)
+    table = pyarrow.table({"embedding": list(x), "label": np.arange(50) % 2})
+    (tmp_path / "parts").mkdir()
+    for path, part in {"whole": table, "parts/0": table.slice(0, 23), "parts/1": table.slice(23)}.items():
+        pyarrow.parquet.write_table(part, tmp_path / f"{path}.parquet")
+    data = {"name": "features", "file": str(tmp_path / "whole.parquet")}
+    run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run")
+    model = package.load(tmp_path / "run", device="cpu")
+    monkeypatch.setattr("sitar.data.tables.BLOCK_ROWS", 7)
+    monkeypatch.setattr("sitar.methods.base.Method.evaluation_batch", 9)
+    shown = rows(sitar("predict", tmp_path / "run", *(tmp_path / one for one in given), "--device", "cpu").stdout)
+    assert [row["name"] for row in shown] == [str(i) for i in range(50)]
+    expected = softmax(model.logits(x.astype(np.float32)))
+    np.testing.assert_allclose(numbers(shown, "p_0", "p_1"), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -118,8 +118,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("push")
     train = {"epochs": 1, "batch_size": 64}
     made = run(settings("erm", model=TINY_MODEL, train=train), home / "run")
-    made.export_file("onnx").parent.mkdir()
-    made.export_file("onnx").write_bytes(b"an exported model")
+    made.write_export("onnx", b"an exported model")
     return made.path
 
 
@@ -148,7 +147,7 @@ def test_what_is_uploaded_is_what_was_shown(hub: Hub, folder: Path) -> None:
     said = push(hub, folder, "me/digits", "--yes")
     assert f"Uploaded: {hub.address}/me/digits" in said
     names = ["README.md", "config.yaml", "result.json", "environment.json", "checkpoint/model.safetensors"]
-    assert sorted(hub.files) == sorted([*names, "done", "export/model.onnx"])
+    assert sorted(hub.files) == sorted([*names, "done", "export/model.onnx", "SHA256SUMS"])
     for name, content in hub.files.items():
         assert name in shown
         assert f"{len(content):,}" in shown
@@ -165,7 +164,7 @@ def test_what_is_uploaded_is_what_was_shown(hub: Hub, folder: Path) -> None:
 def test_a_card_of_your_own_is_sent_and_the_repository_may_be_public(hub: Hub, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "card.md").write_text("---\nlicense: mit\n---\n\n# Mine\n")
     push(hub, folder, "me/digits", "--yes", "--public", "--only-exported", "--card", tmp_path / "card.md")
-    assert sorted(hub.files) == ["README.md", "export/model.onnx"]
+    assert sorted(hub.files) == ["README.md", "SHA256SUMS", "export/model.onnx"]
     assert hub.files["README.md"] == (tmp_path / "card.md").read_bytes()
     assert not is_private(hub.bodies["create"])
 

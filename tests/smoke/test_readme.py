@@ -42,7 +42,7 @@ def test_readme_commands_exist(line: str) -> None:
     except UsageError as error:
         pytest.fail(str(error))
     if "preset" in parameters:
-        load_config(parameters["preset"], parameters["set_"] or [], parameters["seed"])
+        load_config(parameters["preset"], parameters["set_"] or [], parameters.get("seed", 0))
 
 
 def test_links_lead_somewhere() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import sitar
+from helpers.engines import InProcess
 from helpers.scripts import ROOT, script
 from sitar.presets import load_config
 
@@ -61,6 +61,37 @@ def test_a_fit_after_the_epochs_has_no_selections(runner, tmp_path: Path) -> Non
     assert runner.value_of(run, "ood_test@val_average") == runner.value_of(run, "ood_test")
 
 
+def test_a_record_keeps_what_other_heads_have(runner, tmp_path: Path) -> None:
+    """A column may show the head that answers choose, or the best one. Rows of one head have the same value in all."""
+    more = ("method.name=divdis", "data.unlabelled=val_ood")
+    run = described(runner, "color_mnist/erm", "last", tmp_path / "heads", *more)
+    heads = json.loads((tmp_path / "heads" / "result.json").read_text(encoding="utf-8"))["heads"]
+    averages = [head["average"] for head in heads["splits"]["ood_test"]]
+    assert averages[0] != averages[1], "else this test says nothing"
+    assert run["unlabelled"] == 300
+    assert runner.value_of(run, "ood_test@best_head") == pytest.approx(100 * max(averages), abs=0.01)
+    assert runner.value_of(run, "ood_test@answers") == pytest.approx(100 * averages[heads["chosen"]], abs=0.01)
+    assert run["selections"]["answers"]["head"] == heads["chosen"]
+    assert run["selections"]["last"]["ood_test"]["average"] == run["splits"]["ood_test"]["average"]
+    plain = described(runner, "color_mnist/erm", "last", tmp_path / "plain")
+    assert "unlabelled" not in plain
+    assert runner.value_of(plain, "ood_test@answers") == runner.value_of(plain, "ood_test")
+
+
+def test_a_record_keeps_what_the_candidates_of_auto_have(runner, tmp_path: Path) -> None:
+    """A column may show a candidate, and the chosen one has what the run has."""
+    run = described(runner, "color_mnist/sitar_best", "val_average", tmp_path / "auto", "method.name=sitar_auto")
+    chosen = run["auto"]["chosen"]
+    for split in ("id_test", "ood_test"):
+        assert runner.value_of(run, f"{split}@{chosen}") == runner.value_of(run, split)
+    lines = [json.loads(line) for line in (tmp_path / "auto" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    for name in ("erm", "control", "sitar", "bank"):
+        epochs = [line for line in lines if line["phase"] == name]
+        best = epochs[-1] if name in ("sitar", "bank") else max(epochs, key=lambda line: line["val"]["average"])
+        assert run["selections"][name]["epoch"] == best["epoch"]
+        assert run["selections"][name]["ood_test"]["average"] == round(best["ood_test"]["average"], 4)
+
+
 def test_runs_are_explained_where_a_table_says_so(runner, tmp_path: Path) -> None:
     table = runner.load_table("gradcam")
     jobs = runner.jobs(table)
@@ -74,6 +105,7 @@ def test_runs_are_explained_where_a_table_says_so(runner, tmp_path: Path) -> Non
     assert explained["gradcam"]["mass_in_box"] is None  # digits have no face
     explained["gradcam"] |= {"mass_in_box": 0.25, "n": 7}
     file.write_text(json.dumps(explained))
+    (tmp_path / "run" / "done").write_bytes(b"")  # whose checksum is that of the file before
     run = runner.describe(job, tmp_path / "run")
     assert runner.value_of(run, table["splits"]["mass inside the face"]) == 25
     assert run["splits"]["gradcam"]["n"] == 7
@@ -142,6 +174,7 @@ def test_runs_made_now_replace_their_own_and_no_others(runner, own: Path) -> Non
     assert [(run["row"], run["column"], run["seed"]) for run in before] == [("a", "low", 0), ("a", "high", 0)]
     environment = out / jobs[1]["folder"] / "environment.json"
     environment.write_text(environment.read_text().replace('"commit": "', '"commit": "new'))
+    environment.with_name("done").write_bytes(b"")  # whose checksum is that of the file before
     runner.collect("t", out, jobs[1:])
     after = runner.load_record("t")["runs"]
     assert after[0] == before[0]
@@ -157,12 +190,12 @@ def test_runs_made_now_replace_their_own_and_no_others(runner, own: Path) -> Non
 
 
 @pytest.fixture
-def in_threads(runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_process(runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process: a new one would import torch again."""
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(workers))
+    monkeypatch.setattr(runner, "LocalEngine", InProcess)
 
 
-@pytest.mark.usefixtures("in_threads")
+@pytest.mark.usefixtures("in_process")
 def test_the_command_records_each_run_and_stops_in_time(runner, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["t", "--out", str(own / "runs"), "--device", "cpu", *(w for s in SHORT for w in ("--set", s))]
     with pytest.raises(SystemExit, match="runs no column 'middle'; it runs 'low', 'high'"):
@@ -180,13 +213,13 @@ def test_the_command_records_each_run_and_stops_in_time(runner, own: Path, capsy
     assert "| a | not run yet | not run yet | not run yet | not run yet |" in page
 
 
-@pytest.mark.usefixtures("in_threads")
 def test_several_tables_share_the_workers_and_keep_their_records_apart(
     runner, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (own / "u.yaml").write_text((own / "t.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     started, collected = [], []
-    monkeypatch.setattr(runner, "work", lambda job, *_: started.append(job["folder"]))
+    engine = InProcess(do=lambda job: started.append(job.folder))
+    monkeypatch.setattr(runner, "LocalEngine", lambda workers, **_: engine)
     monkeypatch.setattr(runner, "collect", lambda name, out, todo: collected.append((name, todo[0]["folder"])))
     runner.main(["u", "t", "--out", str(own / "runs"), "--device", "cpu"])
     assert len(started) == len(set(started)) == 2 * len(runner.jobs(runner.load_table("t")))
@@ -194,18 +227,28 @@ def test_several_tables_share_the_workers_and_keep_their_records_apart(
     assert all(folder.startswith(f"{name}/") for name, folder in collected)
 
 
-@pytest.mark.usefixtures("in_threads")
-def test_failed_runs_are_named_and_the_others_recorded(runner, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_runs_are_named_and_the_others_recorded(
+    runner, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, seen = own / "runs", []
-    todo = [{"folder": name} for name in ("good", "bad")]
-
-    def work(job: dict, *_: object) -> None:
-        if job["folder"] == "bad":
-            raise ValueError("no")
-
-    monkeypatch.setattr(runner, "work", work)
+    job = {"preset": "color_mnist/erm", "overrides": [], "seed": 0, "explain": False}
+    todo = [{**job, "folder": name} for name in ("good", "bad")]
+    engine = InProcess(do=lambda job: "no" if Path(job.folder).name == "bad" else None)
+    monkeypatch.setattr(runner, "LocalEngine", lambda workers, **_: engine)
     assert runner.run_all(todo, out, "cpu", 1, [], seen.append) == ["bad"]
-    assert seen == [{"folder": "good"}]
+    assert seen == todo[:1]
+    assert "2/2 bad FAILED: no" in capsys.readouterr().out
+
+
+@pytest.mark.ci
+def test_runs_are_made_in_processes_of_their_own_with_one_thread(runner, own: Path, capfd) -> None:
+    words = ["t", "--out", str(own / "runs"), "--device", "cpu", *(w for s in SHORT for w in ("--set", s))]
+    runner.main([*words, "--rows", "b", "--columns", "low", "--workers", "2"])
+    assert {run["seed"] for run in runner.load_record("t")["runs"]} == {0, 1}
+    environments = [json.loads(file.read_text()) for file in (own / "runs").rglob("environment.json")]
+    assert [one["threads"] for one in environments] == [1, 1]
+    runner.main([*words, "--rows", "b", "--columns", "low", "--workers", "2", "--missing"])
+    assert "FAILED" not in capfd.readouterr().out
 
 
 def test_cells_that_nobody_has_come_first_and_then_seed_by_seed(runner, own: Path) -> None:

@@ -67,6 +67,20 @@ def test_parts_with_several_names_give_values_in_order(values) -> None:
     assert values.fill("{{ t; b; low; ID;\n  mean }} and {{ t; b; high; OOD; mean }}") == "51.7 and not run yet"
 
 
+def test_the_mean_of_columns_leaves_out_those_for_tuning(values, tmp_path: Path) -> None:
+    record = json.loads((tmp_path / "records" / "t.json").read_text(encoding="utf-8"))
+    for run in record["runs"]:
+        if run["column"] == "high":
+            run["splits"]["ood_test"]["average"] += 0.1
+    (tmp_path / "records" / "t.json").write_text(json.dumps(record), encoding="utf-8")
+    both = numbers(values, "t; a; mean of columns; OOD; mean ± sd")
+    assert both == pytest.approx([100 * mean(SEEDS["a"]) + 5, 100 * stdev(SEEDS["a"])])
+    assert numbers(values, "t; b; mean of columns; OOD; mean") == [None], "b was not run in one of the columns"
+    table = (tmp_path / "t.yaml").read_text(encoding="utf-8")
+    (tmp_path / "t.yaml").write_text(f"{table}left_out: [high]\n", encoding="utf-8")
+    assert numbers(values, "t; a; mean of columns; OOD; mean") == pytest.approx([100 * mean(SEEDS["a"])])
+
+
 def test_other_records_are_read_by_their_path(values) -> None:
     assert numbers(values, "other.json: runs[rho=0.9].auc; low to high") == [0.5, 0.7]
     assert numbers(values, "other.json: runs[rho=0.9][x.y=1].auc / n; percent") == [50, 200]
@@ -107,3 +121,21 @@ def test_a_short_name_of_two_rows_is_refused(values, tmp_path: Path) -> None:
 
 def test_a_number_that_rounds_to_zero_has_no_sign(values) -> None:
     assert [values.show(number, 1) for number in (-0.04, -0.06, 1234.5)] == ["0.0", "-0.1", "1,234.5"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["other.json: runs", "other.json: far.list[9]", "x" * 300 + ".json: a", "other.json: runs[rho=0.9] - far"],
+)
+def test_what_leads_to_no_numbers_is_said_in_one_line(values, expression: str) -> None:
+    with pytest.raises(values.ValueNameError):
+        values.evaluate(expression)
+
+
+def test_a_damaged_record_is_named(values, tmp_path: Path) -> None:
+    (tmp_path / "records" / "t.json").write_text('{"runs": [')
+    with pytest.raises(SystemExit, match=r"t\.json' cannot be read"):
+        values.evaluate("t; a; low; OOD; mean")
+    (tmp_path / "records" / "t.json").write_text('{"runs": [null], "settings": 7}')
+    with pytest.raises(values.ValueNameError, match="a record is damaged"):
+        values.evaluate("t; a; low; OOD; mean")

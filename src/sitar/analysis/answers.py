@@ -1,8 +1,11 @@
 """The answers of a person are lines of a CSV file. Each is on the disk before the next question is asked.
 
-The columns are `image,answer,why_asked,probability,at`. An empty answer means that the image was skipped. An answer
-that is taken back stays, and a later line, `undo`, says so. A file of labels that exist already has the columns
+The columns are `image,answer,why_asked,probability,at,check`. An empty answer means that the image was skipped. An
+answer that is taken back stays, and a later line, `undo`, says so. A file of labels that exist already has the columns
 `image,label`.
+
+`check` is a checksum of the line. It is written with the line, in one go, and compared whenever the file is read. A
+line that a person has written has none, nor has a file of an earlier release.
 """
 
 from __future__ import annotations
@@ -10,16 +13,21 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
+from operator import ne
 from pathlib import Path
 
 from sitar.errors import DataError, RunError
-from sitar.files import LockedError, locked, write_atomic
+from sitar.files import write_atomic
+from sitar.locks import LockedError, locked
 
-FIELDS = ("image", "answer", "why_asked", "probability", "at")
+FIELDS = ("image", "answer", "why_asked", "probability", "at")  # all columns of an earlier release
+CHECK = "check"
+HEAD = (*FIELDS, CHECK)
 DISAGREEMENT, RANDOM, GIVEN, UNDO = "disagreement", "random", "given", "undo"
 LABEL = "label"  # the column of a file of labels that has the answers
 
@@ -67,11 +75,13 @@ def read_answers(path: Path) -> Answers:
 def _whole(content: bytes, path: Path) -> bytes:
     """Return the content of a file of answers without a last line that a kill has cut. Other files are all whole."""
     head = _rows(content.partition(b"\n")[0], path)
-    if not head or tuple(head[0]) != FIELDS or content.endswith(b"\n"):
+    if not head or tuple(head[0]) not in (HEAD, FIELDS) or content.endswith(b"\n"):
         return content
     last = content.rfind(b"\n") + 1
-    rows = _rows(content[last:], path)
-    is_whole = last == 0 or (len(rows[0]) == len(FIELDS) and len(rows[0][-1]) == len(now()))
+    cells = _rows(content[last:], path)[0]
+    longest = len(_check(())) if tuple(head[0]) == HEAD else len(now())  # of the last cell
+    was_emptied = tuple(head[0]) == HEAD and not cells[-1]  # by a person who has changed the line
+    is_whole = last == 0 or (len(cells) == len(head[0]) and (was_emptied or len(cells[-1]) >= longest))
     return content if is_whole else content[:last]  # an editor may have left out the end of a line that is whole
 
 
@@ -90,18 +100,32 @@ def _rows(content: bytes, path: Path) -> list[list[str]]:
         raise DataError(f"The answers {str(path)!r} cannot be read: {error}.") from error
 
 
+def _is_flipped(text: str, meant: str) -> bool:
+    """Say whether one character of a text is another one."""
+    return len(text) == len(meant) and sum(map(ne, text, meant)) == 1
+
+
 def _lines(head: list[str], body: list[list[str]], path: Path) -> list[Answer]:
     column = next((name for name in ("answer", LABEL) if name in head), None)
     if "image" not in head or column is None:
         raise DataError(
-            f"{str(path)!r} holds no answers: it has the columns {', '.join(head)}. Expected {','.join(FIELDS)}, or "
+            f"{str(path)!r} holds no answers: it has the columns {', '.join(head)}. Expected {','.join(HEAD)}, or "
             f"labels that exist already as image,{LABEL}."
+        )
+    if any(_is_flipped(",".join(head), ",".join(own)) for own in (HEAD, FIELDS)):
+        raise DataError(
+            f"{str(path)!r} is damaged: its first line is {','.join(head)!r}. It should be {','.join(HEAD)!r}."
         )
     lines = []
     for number, row in enumerate(body, start=2):
         if len(row) != len(head):
             raise DataError(f"Line {number} of {str(path)!r} has {len(row)} cells, and its head has {len(head)}.")
         cells = dict(zip(head, row, strict=True))
+        if tuple(head) == HEAD and cells[CHECK] and cells[CHECK] != _check(row[:-1]):
+            raise DataError(
+                f"Line {number} of {str(path)!r} is damaged: it is not what was written, by its checksum. Bring the "
+                f"file from a copy. If you have changed the line yourself, empty its cell in the column {CHECK}."
+            )
         try:
             probability = float(cells["probability"]) if cells.get("probability") else None
         except ValueError:
@@ -149,7 +173,7 @@ class AnswersFile:
         """Take a file that exists or not. A file of labels is left alone, and answers go into a new one beside it."""
         self.path = path
         self.labels: Path | None = None
-        if path.exists() and (rows := _rows(_content(path), path)) and tuple(rows[0]) != FIELDS:
+        if path.exists() and (rows := _rows(_content(path), path)) and tuple(rows[0]) not in (HEAD, FIELDS):
             _lines(rows[0], rows[1:], path)  # raises if it holds no labels
             self.labels, self.path = path, path.with_name(f"{path.stem}.answers.csv")
 
@@ -161,27 +185,35 @@ class AnswersFile:
             with locked(self.path.with_name(f".{self.path.name}.lock"), wait=False):
                 yield self._begin()
         except LockedError as error:
-            raise RunError(f"Another `sitar ask` writes answers into {str(self.path)!r}. Close it first.") from error
+            raise RunError(
+                f"{error.owner} is another `sitar ask` that writes answers into {str(self.path)!r}. Close it first."
+            ) from error
 
     def _begin(self) -> Answers:
         content = _content(self.path) if self.path.exists() else b""
         if not content:
             given = read_answers(self.labels).given if self.labels is not None else []
-            write_atomic(self.path, b"".join(_encoded(row) for row in [FIELDS, *map(_cells, given)]))
+            self._write(map(_cells, given))
         answers = read_answers(self.path)
-        if content and (whole := _whole(content, self.path)) != content:
+        whole = _whole(content, self.path)
+        if content and tuple((rows := _rows(whole, self.path))[0]) == FIELDS:
+            self._write(rows[1:])  # of an earlier release: now with checksums
+        elif whole != content:
             os.truncate(self.path, len(whole))
         elif content and not content.endswith(b"\n"):
             with self.path.open("ab") as file:
                 file.write(b"\n")
         return answers
 
+    def _write(self, rows: Iterable[Sequence[str]]) -> None:
+        write_atomic(Path(os.path.realpath(self.path)), b"".join([_encoded(HEAD), *map(_line, rows)]))
+
     def append(self, answer: Answer) -> None:
         """Add a line, and wait until it is on the disk. If that fails, the file is as it was."""
         size = self.path.stat().st_size
         try:
             with self.path.open("ab") as file:
-                file.write(_encoded(_cells(answer)))
+                file.write(_line(_cells(answer)))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:
@@ -196,6 +228,16 @@ def now() -> str:
 
 def _cells(answer: Answer) -> tuple[str, ...]:
     return tuple("" if value is None else str(value) for value in astuple(answer))
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    """Return a line with its checksum."""
+    return _encoded([*cells, _check(cells)])
+
+
+def _check(cells: Sequence[str]) -> str:
+    """Return the CRC-32 of a line. It begins with a letter, or a spreadsheet would take some of them for numbers."""
+    return f"c{zlib.crc32(_encoded(cells)):08x}"
 
 
 def _encoded(row: Sequence[str]) -> bytes:

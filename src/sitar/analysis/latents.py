@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sitar.analysis.samples import holds_images
+from sitar.data.rows import Stored
 from sitar.data.types import in_batches
 from sitar.errors import RunError
 from sitar.evaluation.trained_model import TrainedModel
@@ -52,7 +53,7 @@ def decodes_images(model: TrainedModel) -> bool:
     return holds_images(model) and model.config.model.encoder is None
 
 
-def posterior_means(model: TrainedModel, x: Tensor) -> Float[Tensor, "sample axis"]:
+def posterior_means(model: TrainedModel, x: Stored) -> Float[Tensor, "sample axis"]:
     """Compute the posterior means of inputs as a split stores them, in float32 on the CPU.
 
     A plain network has a linear layer of the same size in their place.

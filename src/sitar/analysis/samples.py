@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-
 import torch
 from torch import Tensor
 
@@ -103,16 +100,3 @@ def check_same_data(model: TrainedModel) -> None:
             f"The data has changed since the run in {str(model.folder.path)!r} was trained. Bring the data back, or "
             "train anew in another folder, named with --out."
         )
-
-
-def shared_samples(x: Tensor, names: Sequence[str], data: Data) -> dict[str, list[str]]:
-    """Return, for each split that holds some of the inputs `x`, the names of these. Equal pixels or features count."""
-    asked = dict(zip(_checksums(x), names, strict=True))
-    splits = {"train": data.train.x, **{name: split.x for name, split in data.evaluation.items()}}
-    found = {name: [asked[one] for one in _checksums(own) if one in asked] for name, own in splits.items()}
-    return {name: shared for name, shared in found.items() if shared}
-
-
-def _checksums(x: Tensor) -> Iterator[bytes]:
-    for row in x:
-        yield hashlib.blake2b(row.contiguous().numpy().tobytes(), digest_size=16).digest()

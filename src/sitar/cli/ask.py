@@ -10,7 +10,7 @@ import typer
 
 from sitar.cli.choose import Images, Runs
 from sitar.cli.imports import Import
-from sitar.cli.output import Device
+from sitar.cli.output import Device, say
 
 if TYPE_CHECKING:
     from sitar.analysis.ask.session import Session
@@ -36,22 +36,22 @@ def command(
 
     file = AnswersFile(answers)
     if file.labels is not None:
-        typer.echo(f"{file.labels} holds labels and stays as it is. Answers are kept in {file.path}.")
+        say(f"{file.labels} holds labels and stays as it is. Answers are kept in {file.path}.")
     pool = read_pool(runs, images, file.path, device)
     with Session.opened(pool, file, seed) as session:
         for note in dict.fromkeys(session.choice.notes):
-            typer.echo(note)
+            say(note)
         if no_browser:
             try:
-                ask_in_terminal(session, sys.stdin, typer.echo)
+                ask_in_terminal(session, sys.stdin, say)
             except KeyboardInterrupt:
-                typer.echo("")
+                say("")
         else:
             _serve(session, port)
-        typer.echo(session.words)
-    typer.echo(f"Answers: {file.path}")
+        say(session.words)
+    say(f"Answers: {file.path}")
     choose = ["sitar", "choose", *map(str, runs), "--images", str(images), "--answers", str(file.path)]
-    typer.echo(f"Choose:  {shlex.join(choose)}")
+    say(f"Choose:  {shlex.join(choose)}")
 
 
 def _serve(session: Session, port: int) -> None:
@@ -67,5 +67,5 @@ def _serve(session: Session, port: int) -> None:
 
 
 def _ready(address: str) -> None:
-    typer.echo(f"Questions: {address}\nThis address is for you alone. Ctrl-C ends; all answers are kept.")
+    say(f"Questions: {address}\nThis address is for you alone. Ctrl-C ends; all answers are kept.")
     webbrowser.open(address)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Device, Json, Set, print_json, print_table
+from sitar.cli.output import Device, Json, Set, print_json, print_table, say
 
 
 def command(
@@ -75,10 +75,10 @@ def command(
     if audit["axes"]:
         print_table(audit_table(audit))
     for sentence in [audit["verdict"]["words"], *audit["notes"]]:
-        typer.echo(sentence)
+        say(sentence)
     if drawn:
-        typer.echo("Pictures: " + "  ".join(map(str, drawn)))
-    typer.echo(f"Findings: {folder.audit_file}")
+        say("Pictures: " + "  ".join(map(str, drawn)))
+    say(f"Findings: {folder.audit_file}")
 
 
 def _show_first_look(look: dict[str, Any]) -> None:
@@ -87,9 +87,9 @@ def _show_first_look(look: dict[str, Any]) -> None:
 
     if look["cues"]:
         print_table(first_look_table(look))
-    typer.echo(look["verdict"]["words"])
+    say(look["verdict"]["words"])
     for asked in dict.fromkeys(cue["question"] for cue in [*look["same_as_label"], *look["cues"]] if cue["question"]):
-        typer.echo(f"  - {asked}")
+        say(f"  - {asked}")
 
 
 def _ignore(look: dict[str, Any]) -> None:

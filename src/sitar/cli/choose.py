@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Device, Json, print_json, print_table
+from sitar.cli.output import Device, Json, print_json, print_table, say
 
 Runs = Annotated[list[Path], typer.Argument(help="Folders of finished runs, the candidates.")]
 Images = Annotated[
@@ -40,5 +40,7 @@ def command(
         return
     print_table(choice_table(choice))
     for sentence in [*dict.fromkeys(choice["notes"]), choice["words"]]:
-        typer.echo(sentence)
-    typer.echo(f"Chosen: {choice['chosen']['run']}")
+        say(sentence)
+    chosen = choice["chosen"]
+    several = sum(standing["run"] == chosen["run"] for standing in choice["standings"]) > 1
+    say(f"Chosen: {chosen['run']}" + (f" ({chosen['label']})" if several else ""))

@@ -121,8 +121,7 @@ def _json(rows: Sequence[Row], names: Sequence[str], verdicts: Sequence[Verdict]
         about: dict[str, Any] = {
             "runs": row.label,
             "seeds": row.seeds,
-            "needs_groups": row.needs_groups,
-            "answers": row.answers,
+            **row.given,
             "splits": {split: {name: row.summary(split, name) for name in names} for split in splits},
         }
         for verdict in verdicts:

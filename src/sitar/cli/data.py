@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Json, Set, print_json, print_table
+from sitar.cli.output import Json, Set, print_json, print_table, say
 from sitar.config import apply_overrides, section_config
 from sitar.errors import ConfigError
 from sitar.progress import ShownProgress
@@ -80,9 +79,9 @@ def prepare(
     import_: Import = None,
     as_json: Json = False,
 ) -> None:
-    """Decode and resize every image once, into a cache that runs then read.
+    """Decode and resize every image once, or read all features, into a cache that runs then read.
 
-    Missing files are downloaded first, if a host offers them. If you stop the command, start it again: it continues.
+    Missing files are downloaded first, if a host offers them. If you stop the command, start it again.
     """
     dataset, config = _dataset(name, root, [*(set_ or []), *([] if on_bad is None else [f"on_bad={on_bad}"])])
     with ShownProgress() as shown:
@@ -90,13 +89,19 @@ def prepare(
     if prepared is None:
         raise ConfigError(f"{name} has no image files: there is nothing to prepare. `sitar data check` reads it.")
     table, cached = prepared
+    if cached is None:
+        if as_json:
+            print_json({"ready": len(table)})
+        else:
+            say(f"The features of {len(table):,} samples are ready.")
+        return
     ready, left_out = len(table) - len(cached.bad), len(cached.bad)
     if as_json:
         print_json({"ready": ready, "left_out": left_out, "bad": cached.bad, "checksum": cached.checksum})
         return
     for file, reason in cached.bad.items():
-        print(f"left out: {file}: {reason}", file=sys.stderr)
-    typer.echo(f"{ready:,} images ready, {left_out:,} left out.")
+        say(f"left out: {file}: {reason}", err=True)
+    say(f"{ready:,} images ready, {left_out:,} left out.")
 
 
 def _describe(dataset: type[Dataset]) -> dict[str, Any]:

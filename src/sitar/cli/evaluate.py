@@ -30,4 +30,4 @@ def command(
     if any(metrics["groups"] for metrics in splits.values()):
         tables.append(groups_table("Groups", splits, model.result))
     for table in tables:
-        print_table(marked(table, model.method.needs_groups, model.result.get("answers", 0)))
+        print_table(marked(table, {"needs_groups": model.method.needs_groups, **model.result}))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Device, Json, print_json, print_table
+from sitar.cli.output import Device, Json, print_json, print_table, say
 from sitar.errors import ConfigError
 from sitar.run_folder import RunFolder
 
@@ -47,8 +47,8 @@ def command(
         print_table(table)
     for folder, explanation in zip(folders, explanations, strict=True):
         for line in missing_in_words(explanation["reasons"]):
-            typer.echo(f"{folder.path}: {line}")
-        typer.echo(f"Findings: {folder.explain_file}")
+            say(f"{folder.path}: {line}")
+        say(f"Findings: {folder.explain_file}")
 
 
 def missing_in_words(reasons: Mapping[str, str]) -> list[str]:

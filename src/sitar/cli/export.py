@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Json, print_json
+from sitar.cli.output import Json, print_json, say
 
 
 def command(
@@ -26,17 +26,18 @@ def command(
 
     done = export(run, format, out, force=force, floats=floats, licence=licence)
     if as_json:
-        print_json({"file": str(done.path), "bytes": done.size, **done.description})
+        print_json({"file": str(done.path), "bytes": done.size, "sha256": done.sha256, **done.description})
         return
     described, checked = done.description, done.description["checked"]
     takes, shape = described["input"], " x ".join(map(str, described["input"]["shape"]))
-    typer.echo(f"Input: {takes['name']}, {takes['dtype']}, {shape}{_resized(takes.get('resize'))}")
-    typer.echo(f"Outputs: {', '.join(described['outputs'])} of {', '.join(described['classes'])}")
-    typer.echo(
+    say(f"Input: {takes['name']}, {takes['dtype']}, {shape}{_resized(takes.get('resize'))}")
+    say(f"Outputs: {', '.join(described['outputs'])} of {', '.join(described['classes'])}")
+    say(
         f"Largest difference to the model, over {checked['inputs']} inputs: probabilities "
         f"{checked['probabilities']:.1e}, logits {checked['logits']:.1e} (allowed {checked['allowed']:.0e})"
     )
-    typer.echo(f"File: {done.path}   {done.size / 1e6:.1f} MB")
+    say(f"File: {done.path}   {done.size / 1e6:.1f} MB")
+    say(f"SHA-256: {done.sha256}   (`sha256sum -c {done.path.name}.sha256` compares it)")
 
 
 def _resized(how: dict[str, object] | None) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from sitar.reporting.tables.table import Table
 
@@ -24,14 +25,27 @@ Set = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 
 
+def printable(text: str) -> str:
+    """Return text in which control characters are written out. A name could else steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line for people."""
+    typer.echo(printable(text), err=err)
+
+
 def print_table(table: Table) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
-    shown = RichTable(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
+    title, note = Text(printable(table.title)), Text(printable(table.note)) if table.note else None
+    shown = RichTable(title=title, title_justify="left", caption=note, caption_justify="left")
     for i, (column, values) in enumerate(zip(table.columns, zip(*table.rows, strict=True), strict=True)):
         label = i == 0 and max(map(len, values)) <= LABEL_WIDTH
-        shown.add_column(column, justify="right" if table.is_numeric(i) else "left", overflow="fold", no_wrap=label)
+        shown.add_column(
+            Text(printable(column)), justify="right" if table.is_numeric(i) else "left", overflow="fold", no_wrap=label
+        )
     for row in table.rows:
-        shown.add_row(*row)
+        shown.add_row(*(Text(printable(cell)) for cell in row))
     console.print(shown)
 
 

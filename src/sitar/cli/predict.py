@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Device
+from sitar.cli.output import Device, say
 
 NAMED = 5  # inputs that cannot be read, named on standard error
 
@@ -47,7 +47,7 @@ def command(
         watch = shown.watch("inputs predicted", total)
         predicted, unreadable = write_predictions(predictor, windows, sys.stdout if out is None else out, watch)
     for name, reason in list(unreadable.items())[:NAMED]:
-        print(f"cannot be read: {name}: {reason}", file=sys.stderr)
+        say(f"cannot be read: {name}: {reason}", err=True)
     if out is not None:
         rest = f", {len(unreadable):,} cannot be read (column error)" if unreadable else ""
         typer.echo(f"{predicted:,} inputs predicted{rest}: {out}")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Device, Json, print_json, print_table
+from sitar.cli.output import Device, Json, print_json, print_table, say
 
 
 def command(
@@ -18,7 +18,8 @@ def command(
         Path,
         typer.Option(
             metavar="PATH",
-            help="What the answers are about: a folder of images, a table with a column path, or an .npz file with x.",
+            help="What the answers are about, and images without one: a folder of images, a table with a column path, "
+            "an .npz file with x.",
         ),
     ],
     root: Annotated[
@@ -42,6 +43,6 @@ def command(
         print_json({"run": str(folder.path), **result})
         return
     table = splits_table(f"{result.get('preset')}, seed {result['seed']}", result["splits"])
-    print_table(marked(table, result.get("needs_groups", False), result.get("answers", 0)))
+    print_table(marked(table, result))
     print_table(expected_table(result))
-    typer.echo(f"Run folder: {folder.path}")
+    say(f"Run folder: {folder.path}")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Device, Json, print_json, print_table
+from sitar.cli.output import Device, Json, print_json, print_table, say
 from sitar.run_folder import RunFolder
 
 
@@ -34,5 +34,5 @@ def command(
         return
     print_table(theory_table(theory))
     for comparison in theory["comparisons"]:
-        typer.echo(order_in_words(comparison, theory["activation"]))
-    typer.echo(f"Figure: {figure}")
+        say(order_in_words(comparison, theory["activation"]))
+    say(f"Figure: {figure}")

@@ -2,9 +2,29 @@
 
 from sitar.config import NamedConfig
 from sitar.data.base import Dataset
-from sitar.data.benchmarks import bar, camelyon17, celeba, color_mnist, sites, waterbirds  # noqa: F401  (register themselves)
+from sitar.data.benchmarks import (  # noqa: F401  (register themselves)
+    bar,
+    camelyon17,
+    celeba,
+    color_mnist,
+    dominoes,
+    planted,
+    sites,
+    waterbirds,
+)
 from sitar.data.own_data import feature_table, folder, npz, table  # noqa: F401  (register themselves)
-from sitar.data.types import Data, EvalSplit, GroupBatch, GroupSplit, GroupTask, Task, TrainBatch, TrainSplit
+from sitar.data.types import (
+    Data,
+    EvalSplit,
+    GroupBatch,
+    GroupSplit,
+    GroupTask,
+    Task,
+    TrainBatch,
+    TrainSplit,
+    UnlabelledBatch,
+    UnlabelledSplit,
+)
 from sitar.progress import ShownProgress
 from sitar.registry import DATASETS
 
@@ -18,6 +38,8 @@ __all__ = [
     "Task",
     "TrainBatch",
     "TrainSplit",
+    "UnlabelledBatch",
+    "UnlabelledSplit",
     "load_data",
 ]
 

@@ -11,20 +11,20 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sitar.config import NamedConfig
-from sitar.data.base import Dataset
+from sitar.data.base import DataConfig, Dataset
 from sitar.data.from_columns import SampleColumns, sample_table_from_columns
 from sitar.data.sample_table import SampleTable
 from sitar.data.severity import SeverityConfig, with_severity
 from sitar.data.splitting import SplitConfig
 from sitar.data.types import Data
 from sitar.errors import DataError
+from sitar.files import user_path
 from sitar.progress import Watch, unwatched
 
 MOST_CHANNELS = 4  # of an axis that is taken for channels without being asked
 
 
-class ArrayConfig(SplitConfig, SeverityConfig, NamedConfig):
+class ArrayConfig(SplitConfig, SeverityConfig, DataConfig):
     """Says where the file lies."""
 
     file: str | None = Field(default=None, description="the file with all samples")
@@ -54,7 +54,7 @@ class ArrayDataset(Dataset):
         inputs, table = cls._read(config)
         with cls._path(config).open("rb") as file:
             checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
-        return table.to_data(torch.from_numpy(inputs[table.files]), checksum)
+        return table.to_data(torch.from_numpy(inputs), checksum, table.files)
 
     @classmethod
     def _read(cls, config: Any) -> tuple[NDArray[Any], SampleTable]:
@@ -66,7 +66,7 @@ class ArrayDataset(Dataset):
     def _path(cls, config: ArrayConfig) -> Path:
         if config.file is None:
             raise DataError(f"{cls.title} needs data.file: {cls.layout}.")
-        path = Path(config.file).expanduser()
+        path = user_path(config.file)
         if path.is_dir():
             raise DataError(f"data.file {config.file!r} is a folder. Join its parts into one file: {cls.layout}.")
         if not path.is_file():

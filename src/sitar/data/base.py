@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from pydantic import Field
+
 from sitar.config import NamedConfig
 from sitar.data.published_counts import Counts
 from sitar.data.sample_table import SampleTable
@@ -17,11 +19,26 @@ Box = tuple[float, float, float, float]
 """Left, top, right and bottom, as fractions of an image."""
 
 
+class DataConfig(NamedConfig):
+    """Adds what every data set of this package lets a user set."""
+
+    unlabelled: str | None = Field(
+        default=None,
+        description="inputs without labels, from where the model will be used, for methods that learn from them: a "
+        "folder, a table, an .npz file, a pattern, or a split that is not for testing",
+    )
+
+
 class Prepared(NamedTuple):
-    """Holds decoded images and the samples that they belong to, in the same order."""
+    """Holds decoded images and the samples that they belong to, in the same order. Features have no images."""
 
     samples: SampleTable
-    images: Cached
+    images: Cached | None = None
+
+    @property
+    def usable(self) -> SampleTable:
+        """Return the samples whose images can be read: all of them where there are no images."""
+        return self.samples if self.images is None else self.samples.take(self.images.good)
 
 
 class Metadata(NamedTuple):
@@ -72,12 +89,12 @@ class Dataset:
 
     @classmethod
     def load(cls, config: Any, watch: Watch = unwatched) -> Data:
-        """Load the data into memory. `watch` is told how far slow work, such as decoding, is."""
+        """Load the data, into memory or mapped from the cache. `watch` is told how far slow work is."""
         raise NotImplementedError
 
     @classmethod
     def prepare(cls, config: Any, watch: Watch = unwatched) -> Prepared | None:
-        """Download what is missing and decode every image into the cache; None: there are no image files."""
+        """Download what is missing and read every image, or all features, into the cache; None: there is no cache."""
         return None
 
     @classmethod

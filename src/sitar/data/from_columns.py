@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sitar.config import Config
-from sitar.data.sample_table import SampleTable, larger_diagonal, names
+from sitar.data.sample_table import SampleTable, larger_diagonal
 from sitar.data.splitting import SplitConfig, check_classes, check_leakage, random_split, split_words, with_val
 from sitar.data.tables import Column, TableFile
+from sitar.data.words import Words
 from sitar.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def sample_columns(table: TableFile, config: ColumnsConfig) -> SampleColumns:
     return SampleColumns(label, column(config.split_column), column(config.attribute_column), column(config.split_by))
 
 
-def other_columns(table: TableFile, config: ColumnsConfig, known: Sequence[str]) -> dict[str, list[str]]:
+def other_columns(table: TableFile, config: ColumnsConfig, known: Sequence[str]) -> dict[str, Words]:
     """Read every column but the label, the split, what it is split by, and those that are `known`."""
     said = {config.label_column, config.split_column, config.split_by, *known}
     return {name: table.words(name) for name in table.names if name not in said}
@@ -80,35 +81,33 @@ def sample_table_from_columns(files: NDArray[Any], columns: SampleColumns, confi
     return SampleTable(files, label, split, classes, attribute, columns.attribute.name, values, majority)
 
 
-def filled(column: Column) -> list[str]:
+def filled(column: Column) -> Words:
     """Return the words without the blanks around them. An error counts those that are missing."""
-    words = [word.strip() for word in column.words]
-    if empty := [i for i, word in enumerate(words, 1) if not word or word.lower() == "nan"]:
+    words = Words.of(column.words).map(str.strip)
+    if len(empty := words.rows(lambda word: not word or word.lower() == "nan")):
         raise DataError(
             f"{len(empty):,} of {len(words):,} samples have no value in {column.name!r}, the first is sample "
-            f"{empty[0]:,} (counted from 1). Fill them in, or remove these samples."
+            f"{empty[0] + 1:,} (counted from 1). Fill them in, or remove these samples."
         )
     return words
 
 
 def _numbered(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return every word as the place of its value among all values, and these, whole numbers in their own order."""
-    words = filled(column)
-    values = sorted(set(words))
-    if all(value.removeprefix("-").isdecimal() and len(value) < 19 for value in values):
-        values.sort(key=int)
-    place = {value: i for i, value in enumerate(values)}
-    return np.array([place[word] for word in words], dtype=np.int64), tuple(values)
+    words = filled(column).ordered()
+    if all(value.removeprefix("-").isdecimal() and len(value) < 19 for value in words.values):
+        words = words.ordered(key=int)
+    return words.codes.astype(np.int64), tuple(words.values)
 
 
 def _split(label: NDArray[np.int64], columns: SampleColumns, config: SplitConfig) -> NDArray[np.str_]:
-    by = None if columns.split_by is None else names(filled(columns.split_by))
+    by = None if columns.split_by is None else filled(columns.split_by).ordered()
     if columns.split is None:
-        return random_split(label, by, config.val_share, config.test_share, config.seed)
+        return random_split(label, None if by is None else by.codes, config.val_share, config.test_share, config.seed)
     split = split_words(filled(columns.split), f"{columns.split.name!r}")
     if by is not None and columns.split_by is not None:
         check_leakage(split, by, columns.split_by.name)
-    return with_val(label, split, by, config.val_share, config.seed)
+    return with_val(label, split, None if by is None else by.codes, config.val_share, config.seed)
 
 
 def _warn_of_rare(label: NDArray[np.int64], classes: Sequence[str]) -> None:

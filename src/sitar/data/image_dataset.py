@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
-from sitar.config import NamedConfig
-from sitar.data.base import Dataset, Prepared
+from sitar.data.base import DataConfig, Dataset, Prepared
 from sitar.data.published_counts import compare_counts
 from sitar.data.sample_table import SampleTable
 from sitar.data.severity import SeverityConfig
 from sitar.data.types import Data
 from sitar.errors import DataError
-from sitar.images.cache import cached_images
+from sitar.files import user_path
+from sitar.images.cache import Cached, cached_images
 from sitar.images.download import fetch, unpack
 from sitar.images.files import Files, check_root, places
 from sitar.images.parquet import find_shards
@@ -30,7 +29,7 @@ WILDS, PARQUET = "WILDS folder", "Hugging Face Parquet"  # layouts beside a data
 MEGABYTE = 10**6
 
 
-class ImageConfig(NamedConfig):
+class ImageConfig(DataConfig):
     """Says where images lie, and how each is decoded."""
 
     root: str | None = Field(default=None, description="folder with the dataset's files")
@@ -72,14 +71,14 @@ class ImageDataset(Dataset):
         table, cached = cls._decode(config, cls.samples(config), watch)
         cached.warn()
         good = np.flatnonzero(cached.good)
-        return table.take(good).to_data(torch.from_numpy(cached.images), cached.checksum, good)
+        return table.take(good).to_data(cached.images, cached.checksum, good, cached.sums)
 
     @classmethod
     def prepare(cls, config: Any, watch: Watch = unwatched) -> Prepared:
         table = cls._samples_if_there(config) if cls.downloads else None
         if table is None and cls.downloads and config.root is not None:
             cls._download(config, watch)
-        return cls._decode(config, cls.samples(config) if table is None else table, watch)
+        return Prepared(*cls._decode(config, cls.samples(config) if table is None else table, watch))
 
     @classmethod
     def root(cls, config: ImageConfig) -> Path:
@@ -108,14 +107,14 @@ class ImageDataset(Dataset):
         return DataError(f"{config.root!r} holds no files of {cls.title}. Expected {cls.layout}. {cls.how_to_get()}")
 
     @classmethod
-    def _decode(cls, config: Any, table: SampleTable, watch: Watch) -> Prepared:
+    def _decode(cls, config: Any, table: SampleTable, watch: Watch) -> tuple[SampleTable, Cached]:
         cls._warn_of_counts(config, table)
         return decode_samples(table, cls.files(config), config, watch(f"{cls.title}: images decoded", len(table)))
 
     @classmethod
     def _samples_if_there(cls, config: ImageConfig) -> SampleTable | None:
         """Read the sample table, where the folder has the metadata and at least one image."""
-        if config.root is None or not Path(config.root).expanduser().is_dir() or cls.layout_of(config) is None:
+        if config.root is None or not user_path(config.root).is_dir() or cls.layout_of(config) is None:
             return None
         table, files = cls.samples(config), cls.files(config)
         return table if any(files.stamp(name) for name in table.files.tolist()) else None
@@ -123,7 +122,7 @@ class ImageDataset(Dataset):
     @classmethod
     def _download(cls, config: ImageConfig, watch: Watch) -> None:
         """Fetch the archives of the data set and unpack them in its folder."""
-        root = Path(config.root or ".").expanduser()
+        root = user_path(config.root or ".")
         root.mkdir(parents=True, exist_ok=True)
         for download in cls.downloads:
             try:
@@ -146,7 +145,9 @@ class ImageDataset(Dataset):
             )  # fmt: skip
 
 
-def decode_samples(table: SampleTable, files: Files, config: Any, tell: Callable[[int], None]) -> Prepared:
+def decode_samples(
+    table: SampleTable, files: Files, config: Any, tell: Callable[[int], None]
+) -> tuple[SampleTable, Cached]:
     """Decode the images of a table, as an `ImageConfig` asks, or read them from the cache. `tell` counts them."""
     size = (config.image_size, config.image_size)
     order = table.files.argsort()  # one cache for every setting that uses the same files
@@ -154,7 +155,7 @@ def decode_samples(table: SampleTable, files: Files, config: Any, tell: Callable
         config.name, table.files[order].tolist(), files, size,
         crop_pct=config.crop_pct, channels=config.channels, on_bad=config.on_bad, watch=tell,
     )  # fmt: skip
-    return Prepared(table.take(order), cached)
+    return table.take(order), cached
 
 
 def _in_megabytes(watch: Watch, name: str) -> Callable[[int, int | None], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,10 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sitar.data.rows import stored_rows
 from sitar.data.types import Data, EvalSplit, TrainGroups, TrainSplit
+from sitar.integrity import BlockSums, RowSums
 from sitar.splits import TRAIN
 
 Cell = tuple[int, int]  # label, attribute
+CHECKED = 2**20  # rows whose checksum is computed at a time
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class SampleTable:
 
     def splits(self) -> dict[str, NDArray[np.int64]]:
         """Return the places of the samples of every split, pools last."""
-        parts = {name: (name,) for name in dict.fromkeys(self.split.tolist())}
+        parts = {name: (name,) for name in _in_order_of_first(self.split)}
         return {name: np.flatnonzero(np.isin(self.split, part)) for name, part in (parts | dict(self.pools)).items()}
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -99,11 +102,18 @@ class SampleTable:
             counts[split] = dict(zip(names, sizes.tolist(), strict=True))
         return counts
 
-    def to_data(self, inputs: torch.Tensor, checksum: str, rows: NDArray[np.int64] | None = None) -> Data:
+    def to_data(
+        self,
+        inputs: NDArray[Any] | torch.Tensor,
+        checksum: str,
+        rows: NDArray[np.int64] | None = None,
+        sums: RowSums | BlockSums | None = None,
+    ) -> Data:
         """Return the samples as training and evaluation see them.
 
         `inputs` has a row for each sample, in the order of this table, or `rows` says which row is whose. `checksum`
-        is that of the inputs; the data's own is of labels, splits and attributes too.
+        is that of the inputs; the data's own is of labels, splits and attributes too. `sums` are those of the rows of
+        inputs that lie in a cache.
         """
         rows = np.arange(len(self)) if rows is None else rows
 
@@ -121,24 +131,28 @@ class SampleTable:
         for name, keep in splits.items():
             y = torch.from_numpy(self.label[keep])
             evaluation[name] = EvalSplit(
-                _rows(inputs, rows[keep]), y, part(self.group, keep), self.group_names, share, self.majority
+                stored_rows(inputs, rows[keep], sums), y, part(self.group, keep), self.group_names, share, self.majority
             )
-        split = TrainSplit(_rows(inputs, rows[train]), torch.from_numpy(self.label[train]))
+        split = TrainSplit(stored_rows(inputs, rows[train], sums), torch.from_numpy(self.label[train]))
         attributes = {} if self.attribute is None else {self.attribute_name: self.attribute_values}
         return Data(split, evaluation, self.classes, self._checksum(checksum), groups, attributes)
 
     def _checksum(self, inputs: str) -> str:
         checksum = hashlib.blake2b(inputs.encode(), digest_size=32)
-        for values in (self.label, self.split.astype("<U16"), self.attribute):
-            checksum.update(b"" if values is None else values.tobytes())
+        for values in (self.label, self.split, self.attribute):
+            for start in range(0, 0 if values is None else len(values), CHECKED):
+                part = values[start : start + CHECKED]  # type: ignore[index]
+                checksum.update((part.astype("<U16") if values is self.split else part).tobytes())
         return checksum.hexdigest()
 
 
-def _rows(inputs: torch.Tensor, rows: NDArray[np.int64]) -> torch.Tensor:
-    """Return some rows. Those that lie side by side are not copied, so that a mapped file stays on the disk."""
-    if len(rows) and (np.diff(rows) == 1).all():
-        return inputs[rows[0] : rows[-1] + 1]
-    return inputs[rows]
+def _in_order_of_first(words: NDArray[np.str_]) -> Iterator[str]:
+    """Yield each of a few different words, in the order in which they come."""
+    left = np.ones(len(words), dtype=bool)
+    while left.any():
+        word = words[left.argmax()]
+        yield str(word)
+        left &= words != word
 
 
 def larger_diagonal(label: NDArray[np.int64], attribute: NDArray[np.int64]) -> frozenset[Cell]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from sitar.config import Config
-from sitar.data.sample_table import names
+from sitar.data.words import Words
 from sitar.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -44,16 +45,16 @@ class SplitConfig(Config):
 
 def split_words(words: Sequence[str], where: str) -> NDArray[np.str_]:
     """Return the splits that words name. An error counts the words that name none."""
-    known = [WORDS.get(word.strip().lower()) for word in words]
-    if strange := sorted({word for word, split in zip(words, known, strict=True) if split is None}):
+    words = Words.of(words)
+    if strange := sorted(word for word in words.values if word.strip().lower() not in WORDS):
         raise DataError(
             f"{where} holds {len(strange)} words that name no split, such as {strange[0]!r}. Use train, val and test."
         )
-    return names([split for split in known if split is not None])
+    return words.map(lambda word: WORDS[word.strip().lower()]).array()
 
 
 def random_split(
-    label: NDArray[np.int64], by: NDArray[np.str_] | None, val: float, test: float, seed: int
+    label: NDArray[np.int64], by: NDArray[Any] | None, val: float, test: float, seed: int
 ) -> NDArray[np.str_]:
     """Split at random, with the same shares of every class; with `by`, all samples of one value are on one side.
 
@@ -86,7 +87,7 @@ def random_split(
 
 
 def with_val(
-    label: NDArray[np.int64], split: NDArray[np.str_], by: NDArray[np.str_] | None, share: float, seed: int
+    label: NDArray[np.int64], split: NDArray[np.str_], by: NDArray[Any] | None, share: float, seed: int
 ) -> NDArray[np.str_]:
     """Return the given splits. Where there is no validation split, a share of the training samples becomes one."""
     if "val" in split or share == 0:
@@ -97,13 +98,12 @@ def with_val(
     return split
 
 
-def check_leakage(split: NDArray[np.str_], by: NDArray[np.str_], column: str) -> None:
+def check_leakage(split: NDArray[np.str_], by: Sequence[str], column: str) -> None:
     """Refuse a split in which one value of `by` lies on two sides."""
-    pairs = {(value, side) for value, side in zip(by.tolist(), split.tolist(), strict=True)}
-    sides: dict[str, int] = {}
-    for value, _ in pairs:
-        sides[value] = sides.get(value, 0) + 1
-    if leaking := sorted(value for value, count in sides.items() if count > 1):
+    words = Words.of(by)
+    sides = sum((np.bincount(words.codes[split == side], minlength=len(words.values)) > 0).astype(int)
+                for side in sorted(set(WORDS.values())))  # fmt: skip
+    if leaking := sorted(words.values[i] for i in np.flatnonzero(np.asarray(sides) > 1)):
         raise DataError(
             f"{len(leaking)} values of {column!r} are in more than one split, such as {leaking[0]!r}: a model could "
             "know them from training. Change the split column, or leave it out to have one made."

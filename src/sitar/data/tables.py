@@ -7,7 +7,7 @@ import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,13 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.data.splitting import WORDS
+from sitar.data.words import Words
 from sitar.errors import ConfigError, DataError
-from sitar.images.parquet import IMAGE, check_images, find_shards, open_parquet, row_name
+from sitar.images.parquet import IMAGE, RemoteFile, check_images, find_shards, open_parquet, row_name
+from sitar.memory import check_memory
 from sitar.registry import did_you_mean
 
 T = TypeVar("T", int, str)
 
 SUFFIXES = (".csv", ".parquet")
+FLOAT16 = "float16"  # a kind of column
+CSV_COST = 8  # bytes of memory for each byte of a CSV file: cells are words of Python
+BLOCK_ROWS = 4096  # of features that are in memory at a time
+WORD_ROWS = 2**18  # of one column of words or numbers
 
 
 class Column(NamedTuple):
@@ -38,12 +44,27 @@ class TableFile(ABC):
     names: list[str]
 
     @abstractmethod
-    def words(self, name: str) -> list[str]:
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def words(self, name: str) -> Words:
         """Return a column as text; what is missing is empty."""
 
     @abstractmethod
     def numbers(self, name: str) -> NDArray[Any]:
         """Return a column of numbers (n,), or of lists of numbers of one length (n, length); missing ones are NaN."""
+
+    @abstractmethod
+    def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        """Read columns of numbers some rows at a time: for each column (rows, 1), or (rows, length) of lists."""
+
+    def kind(self, name: str) -> str:
+        """Return what a column holds: text, whole numbers, floats, float16 or another kind, of lists their values."""
+        return "text"
+
+    def parts(self) -> Iterator[TableFile]:
+        """Open the tables, one after the other, that lie one below the other in this one."""
+        yield self
 
     def check_columns(self, wanted: Sequence[str]) -> None:
         """Refuse a table that lacks a column."""
@@ -58,41 +79,44 @@ class TableFile(ABC):
         return coded(Column(name, self.words(name)), codes, self.title)
 
 
-def open_table(path: Path) -> TableFile:
+def open_table(path: Path | RemoteFile, *, may_be_empty: bool = False) -> TableFile:
     """Open the table in a file. The end of its name says which kind it is."""
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"The table {str(path)!r} is neither .csv nor .parquet, which are the kinds that are read.")
     title = f"The table {str(path)!r}"
     if path.suffix.lower() == ".parquet":
         table = ParquetTable(path, title)
-        if not len(table):
+        if not len(table) and not may_be_empty:
             raise DataError(f"{title} has no rows.")
     else:
+        if isinstance(path, Path) and path.is_file():
+            needed = CSV_COST * path.stat().st_size
+            check_memory(needed, f"{title} is read into memory", "Save it as .parquet, which is read in parts.")
         try:
             text = path.read_bytes().decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{title} cannot be read: {error}.") from error
-        table = CsvTable(text, title)
-    if twice := sorted({name for name in table.names if table.names.count(name) > 1}):
+        table = CsvTable(text, title, may_be_empty)
+    if twice := sorted(name for name, count in Counter(table.names).items() if count > 1):
         raise DataError(f"{title} has more than one column {twice[0]!r}. Rename them.")
     return table
 
 
 def coded(column: Column, codes: Mapping[str, T], where: str) -> NDArray:
     """Return the code of every word of a column. An error counts the words that have none."""
-    values = [codes.get(word) for word in column.words]
-    if unknown := [i for i, value in enumerate(values) if value is None]:
+    words = Words.of(column.words)
+    if len(unknown := words.rows(lambda word: word not in codes)):
         raise DataError(
-            f"{len(unknown):,} of {len(values):,} values of {column.name!r} in {where} are none of {', '.join(codes)}, "
-            f"such as {column.words[unknown[0]]!r} of sample {unknown[0] + 1}. Bring the original file."
+            f"{len(unknown):,} of {len(words):,} values of {column.name!r} in {where} are none of {', '.join(codes)}, "
+            f"such as {words[unknown[0]]!r} of sample {unknown[0] + 1}. Bring the original file."
         )
-    return np.array(values)
+    return np.array([codes[word] for word in words.values])[words.codes]
 
 
 class CsvTable(TableFile):
     """Reads the table in the text of a CSV file."""
 
-    def __init__(self, text: str, title: str) -> None:
+    def __init__(self, text: str, title: str, may_be_empty: bool = False) -> None:
         self.title = title
         try:
             reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -100,7 +124,7 @@ class CsvTable(TableFile):
             rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise DataError(f"{title} cannot be read: {error}.") from error
-        if not rows:
+        if not rows and not (may_be_empty and self.names):
             raise DataError(f"{title} has no lines below its head.")
         if uneven := [line for line, row in rows if len(row) != len(self.names)]:
             raise DataError(
@@ -108,10 +132,17 @@ class CsvTable(TableFile):
                 f"{len(self.names)}; the first is line {uneven[0]:,}. Is a comma within a cell not in quotes, or is "
                 "the file cut?"
             )
+        self._rows = len(rows)
         self._columns = dict(zip(self.names, zip(*(row for _, row in rows), strict=True), strict=False))
 
-    def words(self, name: str) -> list[str]:
-        return list(self._columns[name])
+    def __len__(self) -> int:
+        return self._rows
+
+    def words(self, name: str) -> Words:
+        return Words.of(self._columns.get(name, ()))
+
+    def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        yield [self.numbers(name)[:, None] for name in names]
 
     def numbers(self, name: str) -> NDArray[Any]:
         column = self._columns[name]
@@ -125,9 +156,9 @@ class CsvTable(TableFile):
 
 
 class ParquetTable(TableFile):
-    """Reads the table in a Parquet file, a column when it is asked for."""
+    """Reads the table in a Parquet file: a column when it is asked for, or some rows at a time."""
 
-    def __init__(self, path: Path, title: str) -> None:
+    def __init__(self, path: Path | RemoteFile, title: str) -> None:
         self.title = title
         self.file = open_parquet(path)
         self.names: list[str] = self.file.schema_arrow.names
@@ -135,34 +166,43 @@ class ParquetTable(TableFile):
     def __len__(self) -> int:
         return self.file.metadata.num_rows
 
-    def words(self, name: str) -> list[str]:
-        return ["" if value is None or str(value) == "nan" else str(value) for value in self._column(name).to_pylist()]
+    def kind(self, name: str) -> str:
+        return _kind(self.file.schema_arrow.field(name).type)
+
+    def words(self, name: str) -> Words:
+        try:
+            words = Words.join(_words(batch.column(0)) for batch in self._batches([name], WORD_ROWS))
+            self._check_rows(name, len(words))
+            return words
+        except UnicodeDecodeError as error:
+            raise DataError(f"The column {name!r} of {_lower(self.title)} is no text in UTF-8: {error}.") from error
 
     def numbers(self, name: str) -> NDArray[Any]:
-        import pyarrow as pa
-        import pyarrow.compute
+        parts = [_flat(batch.column(0), name) for batch in self._batches([name], WORD_ROWS)]
+        self._check_rows(name, sum(map(len, parts)))
+        return np.concatenate(parts) if parts else np.zeros(0)
 
-        compute: Any = pyarrow.compute  # its functions are made when it is imported
-        column = self._column(name)
-        kind = column.type
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-            return _to_numbers(column, name)
-        lengths = compute.unique(compute.list_value_length(column)).to_pylist()
-        if len(lengths) != 1 or not lengths[0]:
+    def _check_rows(self, name: str, found: int) -> None:
+        """Refuse a column that has more or fewer values than the file says it has rows."""
+        if found != len(self):
             raise DataError(
-                f"The lists of the column {name!r} have the lengths "
-                f"{', '.join('none at all' if length is None else str(length) for length in lengths[:5])}"
-                f"{' and more' if len(lengths) > 5 else ''}: every sample needs as many numbers, and at least one."
+                f"{self.title} is damaged: the column {name!r} has {found:,} values, and the file says that it has "
+                f"{len(self):,} rows. Bring it again."
             )
-        return _to_numbers(compute.list_flatten(column), name).reshape(len(column), lengths[0])
 
-    def _column(self, name: str) -> Any:
-        from pyarrow import ArrowException
+    def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        for batch in self._batches(names, BLOCK_ROWS):
+            yield [_matrix(batch.column(name), name) for name in names]
+
+    def _batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
+        from pyarrow import ArrowException, default_memory_pool
 
         try:
-            return self.file.read(columns=[name]).column(0)
+            yield from self.file.iter_batches(rows, columns=list(names))
         except (OSError, ArrowException) as error:
-            raise DataError(f"{self.title} cannot be read: {error}.") from error
+            raise DataError(f"{self.title} cannot be read: {error}. Bring it again.") from error
+        finally:
+            default_memory_pool().release_unused()  # which pyarrow would keep for the next file
 
 
 class ShardedTable(TableFile):
@@ -181,11 +221,18 @@ class ShardedTable(TableFile):
             shard.check_columns([*wanted, IMAGE])
             check_images(shard.file, shard.title)
 
-    def words(self, name: str) -> list[str]:
-        return [word for shard in self._shards.values() for word in shard.words(name)]
+    def __len__(self) -> int:
+        return sum(map(len, self._shards.values()))
+
+    def words(self, name: str) -> Words:
+        return Words.join(shard.words(name) for shard in self._shards.values())
 
     def numbers(self, name: str) -> NDArray[Any]:
         return np.concatenate([shard.numbers(name) for shard in self._shards.values()])
+
+    def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        for shard in self._shards.values():
+            yield from shard.blocks(names)
 
     def shared_names(self) -> list[str]:
         """Return the columns that every shard has, in the order of the first."""
@@ -198,7 +245,7 @@ class ShardedTable(TableFile):
 
     def split_words(self) -> list[str]:
         """Return, for every row, the word for its split."""
-        words = ([_split_word(PurePosixPath(name))] * len(shard) for name, shard in self._shards.items())
+        words = ([split_word(PurePosixPath(name))] * len(shard) for name, shard in self._shards.items())
         return [word for shard in words for word in shard]
 
 
@@ -206,7 +253,7 @@ def _check_copies(shards: Mapping[str, Path]) -> None:
     """Refuse the shards of one split in two folders, and shards with the same bytes: every image would count twice."""
     homes: dict[str, Path] = {}
     for shard, path in shards.items():
-        word = _split_word(PurePosixPath(shard))
+        word = split_word(PurePosixPath(shard))
         split = WORDS.get(word.lower(), word)
         if (home := homes.setdefault(split, path.parent)) != path.parent:
             raise DataError(
@@ -225,12 +272,68 @@ def _check_copies(shards: Mapping[str, Path]) -> None:
             )
 
 
-def _split_word(shard: PurePosixPath) -> str:
+def _lower(title: str) -> str:
+    return title[:1].lower() + title[1:]
+
+
+def split_word(shard: PurePosixPath) -> str:
+    """Return the word for a split in the name of a shard, or of its folder."""
     word = shard.name.removesuffix(".parquet").partition("-")[0]
     return word if word.lower() in WORDS or len(shard.parts) < 2 else shard.parts[-2]
 
 
-def _to_numbers(column: Any, name: str) -> NDArray[Any]:
+def _kind(kind: Any) -> str:
+    """Return in words what an Arrow type holds."""
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return f"lists of {_kind(kind.value_type)}"
+    if types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if str(kind) in ("string", "large_string", "string_view"):
+        return "text"
+    if types.is_integer(kind):
+        return "whole numbers"
+    if types.is_floating(kind):
+        return FLOAT16 if types.is_float16(kind) else "floats"
+    return str(kind)
+
+
+def _words(column: Any) -> Words:
+    """Return an Arrow column as words; nulls and NaN are empty."""
+    from pyarrow import types
+
+    if types.is_nested(column.type):
+        return Words.of(_word(value) for value in column.to_pylist())
+    coded = column if types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
+    if coded.null_count:  # of a column that has come as codes
+        return Words.of(_word(value) for value in column.to_pylist())
+    values = Words.of(_word(value) for value in coded.dictionary.to_pylist())
+    return Words(values.values, values.codes[coded.indices.to_numpy(zero_copy_only=False)])
+
+
+def _word(value: Any) -> str:
+    return "" if value is None or str(value) == "nan" else str(value)
+
+
+def _matrix(column: Any, name: str) -> NDArray[Any]:
+    """Return an Arrow column of numbers as (rows, 1), or of lists of numbers of one length as (rows, length)."""
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute  # its functions are made when it is imported
+    if not _kind(column.type).startswith("lists of"):
+        return _flat(column, name)[:, None]
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise DataError(
+            f"The lists of the column {name!r} have the lengths "
+            f"{', '.join('none at all' if length is None else str(length) for length in lengths[:5])}"
+            f"{' and more' if len(lengths) > 5 else ''}: every sample needs as many numbers, and at least one."
+        )
+    return _flat(column.flatten(), name).reshape(len(column), lengths[0])
+
+
+def _flat(column: Any, name: str) -> NDArray[Any]:
     """Return the numbers of an Arrow column; nulls are NaN."""
     import pyarrow as pa
 

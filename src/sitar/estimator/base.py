@@ -27,7 +27,7 @@ from sitar.estimator.first_look import Audit
 from sitar.estimator.samples import labelled_samples
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.trained_model import TrainedModel
-from sitar.methods import data_for, needs_groups
+from sitar.methods import data_for, needs_groups, needs_unlabelled
 from sitar.run_folder import RunFolder
 from sitar.splits import VAL
 from sitar.training.run import check_encoder, check_trainable, train_on
@@ -64,12 +64,13 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         """Return the section `method` of the settings."""
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, attribute: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, attribute: Any = None, unlabelled: Any = None) -> Self:
         """Train on features (n, d) or images, and their labels.
 
         Images are uint8, or floats in [0, 1]: (n, h, w), (n, h, w, c) or (n, c, h, w). `sample_weight` says how often a
         sample counts. `attribute` is the value of the shortcut for each sample. Methods that need groups must have it,
-        and other methods do not see it.
+        and other methods do not see it. `unlabelled` are inputs like X from where the model will be used. Methods that
+        learn from unlabelled inputs must have them, and other methods do not see them.
         """
         for name in ("_model", "_run"):  # of an earlier fit: they do not know the classes of this one
             vars(self).pop(name, None)
@@ -79,7 +80,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         try:
             config, device = self._config(x.shape[1:], seed), resolve_device(self.device)
-            data = self._visible(config, samples.data(self.validation_fraction if self.early_stopping else None, seed))
+            data = samples.data(self.validation_fraction if self.early_stopping else None, seed)
+            data = self._visible(config, data, unlabelled)
             check_trainable(config, data)
             with TemporaryDirectory(prefix="sitar-") as place:
                 folder = RunFolder(Path(place) / "run")
@@ -156,13 +158,20 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             raw[section][name] = value
         return run_config(raw, preset=f"{type(self).__name__}/{raw['method'].get('name')}", seed=seed)
 
-    def _visible(self, config: RunConfig, data: Data) -> Data:
+    def _visible(self, config: RunConfig, data: Data, unlabelled: Any) -> Data:
         if needs_groups(config) and data.train_groups is None:
             raise InputError(
                 f"The method {config.method.name!r} needs the shortcut's value for every sample: "
                 "fit(X, y, attribute=...). Methods that need no groups are, for example, sitar and jtt."
             )
-        return data_for(config, data)
+        if not needs_unlabelled(config):
+            return data_for(config, data)
+        if unlabelled is None:
+            raise InputError(
+                f"The method {config.method.name!r} also learns from unlabelled inputs, from where the model will "
+                "be used: fit(X, y, unlabelled=...)."
+            )
+        return data_for(config, data, unlabelled=new_inputs(self, unlabelled, data.task.shape, self.channels))
 
     def _keep(self, folder: RunFolder, data: Data) -> None:
         """Keep the files of a run, and what users of scikit-learn expect to find after a fit."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from sitar.config import NamedConfig
 from sitar.data.image_dataset import ImageConfig
 from sitar.errors import DataError
+from sitar.files import user_path
 from sitar.images.bit_depth import BadImageError
 from sitar.images.decode import decode, decode_image
 from sitar.images.files import Files
@@ -48,7 +49,7 @@ def _decoded(picture: Picture, config: NamedConfig) -> np.ndarray:
     try:
         if isinstance(picture, Image):
             return decode_image(picture, *form)
-        return decode(Files([Path()]).read(os.fspath(Path(picture).expanduser())), *form)
+        return decode(Files([Path()]).read(os.fspath(user_path(picture))), *form)
     except FileNotFoundError as error:
         raise DataError(f"There is no file {str(picture)!r}.") from error
     except (BadImageError, OSError) as error:

@@ -28,6 +28,7 @@ from sitar.config import section_config
 from sitar.data.tables import TableFile, open_table
 from sitar.errors import ConfigError, DataError
 from sitar.evaluation.metrics import METRICS, Predictions, split_metrics
+from sitar.files import user_path
 from sitar.registry import DATASETS
 from sitar.run_folder import RESULT_VERSION, Arrays, Result, Run, RunFolder
 from sitar.splits import EVALUATION_SPLITS, deciding_split
@@ -61,7 +62,7 @@ def import_predictions(options: Sequence[str], run: Run) -> list[ImportedRun]:
         found = OPTION.fullmatch(option)
         if found is None:
             raise ConfigError(f"--predictions {option!r} is not written NAME=FILE or NAME@SEED=FILE.")
-        name, file = found["name"].strip(), Path(found["file"]).expanduser()
+        name, file = found["name"].strip(), user_path(found["file"])
         taken = [one.seed for one in imported if one.config["preset"] == name]
         seed = int(found["seed"]) if found["seed"] else len(taken)
         if seed in taken:
@@ -159,7 +160,7 @@ def _names(run: Run, splits: Sequence[str]) -> dict[str, list[str]]:
     dataset = DATASETS.get(config.name)
     samples = dataset.samples(config)  # first: it fetches nothing, and says what is missing
     if (prepared := dataset.prepare(config)) is not None:  # from the cache, in the order of the evaluation
-        samples = prepared.samples.take(prepared.images.good)
+        samples = prepared.usable
     names = {EVERYWHERE: [str(name) for name in samples.files]}
     for split in splits:
         places = samples.splits().get(split, np.zeros(0, np.int64))

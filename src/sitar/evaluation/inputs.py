@@ -1,271 +1,38 @@
-"""Read new inputs, without labels, the way a run's data stores them, so that its model can be asked about them.
-
-Images come as a folder of any depth, as files, or as a table with a column of paths. Arrays come as an .npz file.
-A run that was trained on a table of features reads such a table too.
-"""
+"""Read new inputs the way a run's data stores them, so that its model can be asked about them (data/inputs.py)."""
 
 from __future__ import annotations
 
-import logging
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from collections.abc import Iterator
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from sitar.data.array_dataset import as_features, as_images
-from sitar.data.image_dataset import ImageConfig
-from sitar.data.own_data.feature_table import FeaturesConfig, read_features
-from sitar.data.own_data.npz import NpzConfig, read_arrays
-from sitar.data.tables import SUFFIXES, TableFile, open_table
-from sitar.errors import DataError
+from sitar.data import inputs
+from sitar.data.inputs import Form, Inputs, Source, Window
 from sitar.evaluation.trained_model import TrainedModel
-from sitar.images.cache import cached_images
-from sitar.images.files import Files, is_image
-from sitar.images.windows import decoded_windows
 from sitar.progress import Watch, unwatched
 
-logger = logging.getLogger(__name__)
-ARRAYS = ".npz"
-Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+__all__ = ["Inputs", "Source", "Window", "input_windows", "read_inputs"]
 
-
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs hold what a model is asked about: `x` as `TrainedModel.logits` takes it, and a name for each.
-
-    A name is the same in every call: the path of an image below its folder, or the number of a row, counted from 0.
-    Images that cannot be read are no inputs. `unreadable` has their names and the reason.
-    """
-
-    names: list[str]
-    x: Tensor
-    files: list[Path] | None = None
-    """Where the image of each input lies; None: the inputs are no image files."""
-    unreadable: dict[str, str] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-@dataclass(frozen=True)
-class Window:
-    """A window is a part of the inputs, in their order. `x` has those that can be read, and `unreadable` the others."""
-
-    names: list[str]
-    x: Tensor
-    unreadable: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _ImageFiles:
-    """Says which images are asked about, by their paths below a folder, before any is decoded."""
-
-    names: list[str]
-    folder: Path
-
-    def __len__(self) -> int:
-        return len(self.names)
+Place = str | os.PathLike[str]
 
 
 def read_inputs(
     source: Source,
     model: TrainedModel,
     *,
-    root: str | os.PathLike[str] | None = None,
+    root: Place | None = None,
     path_column: str | None = None,
     watch: Watch = unwatched,
 ) -> Inputs:
-    """Read new inputs for `model`. The end of the name of `source` says what it is.
-
-    The paths in a table lie below `root`, by default the folder of the table. They stand in `path_column`, by default
-    the column of the run's own table, or `path`. Images are decoded once, into the cache.
-    """
-    found = _find(source, model, root, path_column)
-    return _check_shape(_cached(found, model, watch) if isinstance(found, _ImageFiles) else found, model)
+    """Read new inputs for `model`, all of them."""
+    return inputs.read_inputs(source, _form(model), root=root, path_column=path_column, watch=watch)
 
 
 def input_windows(
-    source: Source,
-    model: TrainedModel,
-    window: int,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    path_column: str | None = None,
+    source: Source, model: TrainedModel, window: int, *, root: Place | None = None, path_column: str | None = None
 ) -> tuple[int, Iterator[Window]]:
-    """Return how many inputs there are, and read them in windows, as `read_inputs` does.
-
-    Images are decoded when their window comes, and nothing of them is kept. So memory does not grow with their number.
-    Arrays and tables of features are in memory as a whole.
-    """
-    found = _find(source, model, root, path_column)
-    if isinstance(found, _ImageFiles):
-        return len(found), _decoded(found, model, window)
-    _check_shape(found, model)
-    places = range(0, len(found), window)
-    return len(found), (Window(found.names[i : i + window], found.x[i : i + window]) for i in places)
+    """Return how many inputs there are for `model`, and read them in windows."""
+    return inputs.input_windows(source, _form(model), window, root=root, path_column=path_column)
 
 
-def _find(
-    source: Source, model: TrainedModel, root: str | os.PathLike[str] | None, path_column: str | None
-) -> Inputs | _ImageFiles:
-    """Find out what `source` is. Arrays are read, and images are listed."""
-    paths = _paths(source)
-    if len(paths) == 1 and paths[0].is_dir():
-        return _folder(paths[0], model)
-    if all(is_image(path.name) for path in paths):
-        return _image_files([path.as_posix() for path in paths], Path(), model)
-    if len(paths) > 1:
-        kinds = Counter("a folder" if path.is_dir() else path.suffix.lower() or "no ending" for path in paths)
-        raise DataError(
-            f"Several paths are read as image files, and these are of other kinds too: {_listed(kinds)}. Give image "
-            "files only, or one folder, one table or one .npz file."
-        )
-    if paths[0].suffix.lower() == ARRAYS:
-        return _npz(paths[0], model)
-    if paths[0].suffix.lower() in SUFFIXES:
-        return _table(paths[0], model, root, path_column)
-    raise DataError(
-        f"{str(paths[0])!r} is no kind of inputs that is read: give a folder of images, image files, a table "
-        f"({' or '.join(SUFFIXES)}) with a column of paths, or an {ARRAYS} file."
-    )
-
-
-def _check_shape(inputs: Inputs, model: TrainedModel) -> Inputs:
-    expected = model.task.shape
-    if tuple(inputs.x.shape[1:]) != expected:
-        raise DataError(
-            f"The inputs have the shape {_shape(inputs.x.shape[1:])}, and this model was trained on "
-            f"{_shape(expected)}{', which are channels, height and width' if len(expected) == 3 else ''}."
-        )
-    return inputs
-
-
-def _paths(source: Source) -> list[Path]:
-    """Return the paths that are given. Refuse those that do not exist, and none at all."""
-    given = [source] if isinstance(source, str | os.PathLike) else list(source)
-    paths = [Path(path).expanduser() for path in given]
-    if not paths:
-        raise DataError("No inputs are given: name a folder of images, image files, a table or an .npz file.")
-    if absent := [path for path in paths if not path.exists()]:
-        raise DataError(f"There is no {str(absent[0])!r}{_others(absent)}, so there are no inputs to read.")
-    return paths
-
-
-def _folder(folder: Path, model: TrainedModel) -> _ImageFiles:
-    everything = Files([folder]).all_names()
-    images = [name for name in everything if is_image(name)]
-    kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in everything if not is_image(name))
-    if not images:
-        there = f" It has other files: {_listed(kinds)}." if kinds else ""
-        raise DataError(f"{str(folder)!r} has no images in it, nor in the folders below it.{there}")
-    if kinds:
-        logger.warning("%d files are left out, as they are no images by name: %s.", kinds.total(), _listed(kinds))
-    return _image_files(images, folder, model)
-
-
-def _table(
-    path: Path, model: TrainedModel, root: str | os.PathLike[str] | None, path_column: str | None
-) -> Inputs | _ImageFiles:
-    table, config = open_table(path), model.config.data
-    if isinstance(config, FeaturesConfig):
-        return _rows(read_features(table, config))
-    column = path_column or getattr(config, "path_column", "path")
-    below = path.parent if root is None else Path(root).expanduser()
-    if not below.is_dir():
-        raise DataError(f"{str(below)!r} is no folder, and the paths of the table {str(path)!r} lie below it.")
-    return _image_files(_column_of_paths(table, column), below, model)
-
-
-def _column_of_paths(table: TableFile, column: str) -> list[str]:
-    table.check_columns([column])
-    words = table.words(column)
-    if empty := [row for row, word in enumerate(words) if not word.strip()]:
-        raise DataError(f"{table.title} has {len(empty):,} rows without a {column}, the first is row {empty[0] + 1:,}.")
-    return words
-
-
-def _image_files(names: list[str], folder: Path, model: TrainedModel) -> _ImageFiles:
-    """List images. `names` are their paths below `folder`."""
-    if not isinstance(model.config.data, ImageConfig):
-        raise DataError(
-            f"This model was trained on arrays of the shape {_shape(model.task.shape)} ({model.config.data.name}), and "
-            "nothing says how an image file becomes one. Save the inputs as an array: np.savez('inputs.npz', x=...)."
-        )
-    if twice := [name for name, n in Counter(names).items() if n > 1]:
-        raise DataError(f"{twice[0]!r}{_others(twice)} is named more than once. Name each image once.")
-    return _ImageFiles(names, folder)
-
-
-def _cached(found: _ImageFiles, model: TrainedModel, watch: Watch) -> Inputs:
-    """Decode images as the data set of the run decodes its own, into the cache."""
-    config, names = cast(ImageConfig, model.config.data), found.names
-    cached = cached_images(
-        "inputs", names, Files([found.folder]), (config.image_size, config.image_size), crop_pct=config.crop_pct,
-        channels=config.channels, on_bad="skip", watch=watch("images decoded", len(names)),
-    )  # fmt: skip
-    if not cached.good.any():
-        name, reason = next(iter(cached.bad.items()))
-        raise DataError(f"None of the {len(names):,} images can be read, such as {name}: {reason}.")
-    cached.warn()
-    good = np.flatnonzero(cached.good)
-    images = torch.from_numpy(cached.images)
-    kept = [names[place] for place in good]
-    x = images if len(good) == len(names) else images[torch.from_numpy(good)]
-    return Inputs(kept, x, [found.folder / name for name in kept], cached.bad)
-
-
-def _decoded(found: _ImageFiles, model: TrainedModel, window: int) -> Iterator[Window]:
-    """Decode images as the data set of the run decodes its own, window by window."""
-    config, start = cast(ImageConfig, model.config.data), 0
-    decoded = decoded_windows(
-        found.names, Files([found.folder]), (config.image_size, config.image_size), window, crop_pct=config.crop_pct,
-        channels=config.channels,
-    )  # fmt: skip
-    for images, bad in decoded:
-        names = found.names[start : start + len(images)]
-        good = [place for place in range(len(images)) if place not in bad]
-        x = torch.from_numpy(images if not bad else images[good])
-        yield Window(names, x, {names[place]: reason for place, reason in bad.items()})
-        start += len(images)
-
-
-def _npz(path: Path, model: TrainedModel) -> Inputs:
-    config = model.config.data
-    key, channels = (config.x_key, config.channels) if isinstance(config, NpzConfig) else ("x", None)
-    x = read_arrays(path, [key])[key]
-    if x.ndim == 0 or len(x) == 0:
-        raise DataError(f"The array {key!r} of {str(path)!r} is empty.")
-    if len(model.task.shape) == 1:
-        if x.ndim != 2:
-            raise DataError(f"{key!r} has the shape {_shape(x.shape)}: this model reads features (n, d).")
-        return _rows(as_features(x, key))
-    if x.ndim not in (3, 4):
-        raise DataError(
-            f"{key!r} has the shape {_shape(x.shape)}: this model reads images (n, channel, height, width)."
-        )
-    if tuple(x.shape[1:]) == model.task.shape:
-        channels = "first"
-    return _rows(as_images(x, key, channels))
-
-
-def _rows(x: np.ndarray) -> Inputs:
-    writable = np.require(x, requirements="W")  # torch warns of arrays that are not, such as those of a Parquet file
-    return Inputs([str(row) for row in range(len(x))], torch.from_numpy(writable))
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
-
-
-def _listed(kinds: Counter[str]) -> str:
-    return ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(5))
-
-
-def _others(names: Sequence[Any]) -> str:
-    return f" (and {len(names) - 1:,} more)" if len(names) > 1 else ""
+def _form(model: TrainedModel) -> Form:
+    return Form(model.config.data, model.task.shape)

@@ -7,6 +7,7 @@ result.json, tables, `sitar compare --metric` and `train.selection` read the lis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,31 +160,41 @@ def calibration_error(
 
 def auroc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
     """Return the area under the ROC curve. More than two classes: see `_against_the_rest`."""
-    from sklearn.metrics import roc_auc_score  # imported only here, because the import takes a second
 
-    return _against_the_rest(roc_auc_score, probability, y)
+    def area(score: np.ndarray, positive: np.ndarray) -> float:
+        auc = _auc(score, positive, ~positive)
+        return math.nan if auc is None else auc.value
+
+    return _against_the_rest(area, probability, y)
 
 
 def auprc(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
     """Return the area under the precision-recall curve. More than two classes: see `_against_the_rest`."""
-    from sklearn.metrics import average_precision_score
+    return _against_the_rest(average_precision, probability, y)
 
-    return _against_the_rest(average_precision_score, probability, y)
+
+def average_precision(score: Float[np.ndarray, " sample"], positive: Bool[np.ndarray, " sample"]) -> float:
+    """Return the mean precision at the rank of each positive sample. Samples of one score have one rank, the last."""
+    order = np.argsort(-score, kind="stable")
+    found = np.cumsum(positive[order])
+    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))  # sample of each score
+    return float((np.diff(found[last], prepend=0) * found[last] / (last + 1)).sum() / positive.sum())
 
 
 def _against_the_rest(
-    score: Callable[..., Any], probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]
+    measure: Callable[[np.ndarray, np.ndarray], float],
+    probability: Float[np.ndarray, "sample classes"],
+    y: Int[np.ndarray, " sample"],
 ) -> float | None:
-    """Return the score of class 1 for two classes. For more, return the mean score of each class against the rest.
+    """Return the measure of class 1 for two classes. For more, return the mean of each class against the rest.
 
-    The score does not exist unless every class occurs.
+    The measure does not exist unless every class occurs, nor where a probability is not a number.
     """
     num_classes = probability.shape[1]
-    if len(np.unique(y)) < num_classes:
+    if len(np.unique(y)) < num_classes or np.isnan(probability).any():
         return None
-    if num_classes == 2:
-        return float(score(y, probability[:, 1]))
-    return float(score(np.eye(num_classes, dtype=int)[y], probability, average="macro"))
+    classes = [1] if num_classes == 2 else range(num_classes)
+    return float(np.mean([measure(probability[:, c], y == c) for c in classes]))
 
 
 @dataclass(frozen=True)
@@ -268,8 +279,10 @@ def _auc(
         return None
 
     def share_below(of: np.ndarray, among: np.ndarray) -> np.ndarray:
-        among = np.sort(among)
-        return (np.searchsorted(among, of, "left") + np.searchsorted(among, of, "right")) / (2 * len(among))
+        among, order = np.sort(among), of.argsort()
+        of, share = of[order], np.empty(len(of))  # in order: the search then reads memory from front to back
+        share[order] = (np.searchsorted(among, of, "left") + np.searchsorted(among, of, "right")) / (2 * len(among))
+        return share
 
     above = share_below(score[high], score[low])
     value = float(above.mean())
@@ -293,15 +306,17 @@ def _log_sum_exp(logits: Float[np.ndarray, "sample classes"]) -> Float[np.ndarra
 
 
 def f1(probability: Float[np.ndarray, "sample classes"], y: Int[np.ndarray, " sample"]) -> float | None:
-    """Return F1 of class 1 for two classes. For more, return the mean F1 of each class against the rest."""
-    from sklearn.metrics import f1_score
+    """Return F1 of class 1 for two classes. For more, return the mean F1 of each class against the rest.
 
+    A class that neither occurs nor is predicted has 0.
+    """
     if not len(y):
         return None
-    num_classes = probability.shape[1]
-    average = "binary" if num_classes == 2 else "macro"
-    labels = None if num_classes == 2 else list(range(num_classes))
-    return float(f1_score(y, probability.argmax(1), labels=labels, average=average, zero_division=0))  # type: ignore[arg-type]
+    num_classes, predicted = probability.shape[1], probability.argmax(1)
+    hits = np.bincount(y[predicted == y], minlength=num_classes)
+    both = np.bincount(y, minlength=num_classes) + np.bincount(predicted, minlength=num_classes)
+    scores = 2 * hits / np.maximum(both, 1)
+    return float(scores[1] if num_classes == 2 else scores.mean())
 
 
 def bootstrap_intervals(
@@ -321,7 +336,10 @@ def bootstrap_intervals(
     if not len(y):
         return {"average": None, "class_balanced": None, "worst_group": None}
     cell_group = np.zeros_like(y) if group is None else group
-    cells, counts = np.unique(np.stack([y, cell_group, correct.astype(y.dtype)]), axis=1, return_counts=True)
+    groups = int(cell_group.max()) + 1
+    sizes = np.bincount((y * groups + cell_group) * 2 + correct)
+    present = np.flatnonzero(sizes)
+    cells, counts = np.stack([present // 2 // groups, present // 2 % groups, present % 2]), sizes[present]
     draws = np.random.default_rng(0).multinomial(len(y), counts / len(y), size=resamples)
     right = draws * cells[2]
 

@@ -7,13 +7,12 @@ be read has the reason in `error`. No row is left out.
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from sitar.errors import ConfigError, DataError
 from sitar.evaluation.inputs import Window
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.writing import replaced
 
 CSV, PARQUET = ".csv", ".parquet"
 Row = dict[str, Any]
@@ -128,16 +128,8 @@ def _open_table(out: Path | TextIO, columns: Sequence[str]) -> Iterator[WriteRow
         raise ConfigError(f"{str(out)!r} is no kind of table that is written: end its name in {CSV} or {PARQUET}.")
     if not out.parent.is_dir():
         raise ConfigError(f"There is no folder {str(out.parent)!r} to write {out.name!r} into.")
-    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    os.close(handle)
-    try:
-        with kinds[out.suffix.lower()](Path(temporary), columns) as write:
-            yield write
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, out)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replaced(out) as file, kinds[out.suffix.lower()](file, columns) as write:
+        yield write
 
 
 def _csv_writer(file: TextIO, columns: Sequence[str]) -> WriteRows:
@@ -147,15 +139,16 @@ def _csv_writer(file: TextIO, columns: Sequence[str]) -> WriteRows:
 
 
 @contextmanager
-def _csv_file(path: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        yield _csv_writer(file, columns)
-        file.flush()
-        os.fsync(file.fileno())
+def _csv_file(file: BinaryIO, columns: Sequence[str]) -> Iterator[WriteRows]:
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+    try:
+        yield _csv_writer(text, columns)
+    finally:
+        text.detach()  # writes what is left, and leaves the file open
 
 
 @contextmanager
-def _parquet_file(path: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
+def _parquet_file(file: BinaryIO, columns: Sequence[str]) -> Iterator[WriteRows]:
     from sitar.images.parquet import MISSING
 
     try:
@@ -165,5 +158,5 @@ def _parquet_file(path: Path, columns: Sequence[str]) -> Iterator[WriteRows]:
         raise DataError(MISSING.format(error)) from error
     words = {"name", "prediction", "error"}
     schema = pa.schema([(name, pa.string() if name in words else pa.float64()) for name in columns])
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(file, schema) as writer:
         yield lambda rows: writer.write_table(pa.Table.from_pylist(rows, schema))

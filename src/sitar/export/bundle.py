@@ -2,6 +2,7 @@
 
 It has the card, settings, result and weights, and the files that `sitar export` has written. It has no predictions, no
 log and no pictures, and no path of this machine: settings of where files lie are empty, and the environment is short.
+SHA256SUMS has the checksums of all but the card. `sha256sum -c SHA256SUMS` compares them after a download.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from safetensors import SafetensorError, safe_open
 
 from sitar.errors import ExportError
 from sitar.files import to_json
+from sitar.integrity import checksum, checksum_of, sums_line
+from sitar.privacy import shareable
 from sitar.run_folder import PLACES, RunFolder, preset_name
 
 ENVIRONMENT = ("commit", "python", "versions", "seed", "data_checksum")  # what is published of environment.json
@@ -32,21 +35,28 @@ class Published:
     def size(self) -> int:
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
+    @property
+    def checksum(self) -> str:
+        return checksum(self.content) if isinstance(self.content, bytes) else checksum_of(self.content)
+
 
 def bundle(folder: RunFolder, card: str, *, only_exported: bool = False) -> list[Published]:
     """List what is published of a finished run. With `only_exported` it is the card and the exported files."""
     folder.result()  # refuses a run that is not finished
-    exported = folder.exports()
+    exported = [Published(f"export/{file.name}", _exported(folder, file)) for file in folder.exports()]
     if only_exported and not exported:
         raise ExportError(f"Nothing is exported yet: `sitar export {folder.path}` writes a file.")
     parts = [Published("README.md", card.encode(errors="replace"))]
     if not only_exported:
-        parts += _run(folder)
-    return parts + [Published(f"export/{file.name}", file) for file in exported]
+        parts += _run(folder, exported)
+    else:
+        parts += exported
+    sums = b"".join(sums_line(part.name, part.checksum) for part in parts[1:])  # a card may be edited later
+    return [*parts, Published("SHA256SUMS", sums)]
 
 
-def _run(folder: RunFolder) -> list[Published]:
-    """List what `sitar predict` needs of a run folder."""
+def _run(folder: RunFolder, exported: Sequence[Published]) -> list[Published]:
+    """List what `sitar predict` needs of a run folder, and the exported files."""
     environment = folder.environment()
     parts = [
         Published("config.yaml", yaml.safe_dump(shareable_config(folder.read_config()), sort_keys=False).encode()),
@@ -54,17 +64,25 @@ def _run(folder: RunFolder) -> list[Published]:
     ]
     if environment is not None:
         parts.append(Published("environment.json", to_json({key: environment.get(key) for key in ENVIRONMENT})))
-    parts += [Published(f"checkpoint/{file.name}", _sound(file)) for file in folder.weights()]
-    return [*parts, Published("done", b"")]
+    parts += [Published(f"checkpoint/{file.name}", _sound(folder, file)) for file in folder.weights()]
+    parts += exported
+    return [*parts, Published("done", to_json({"sha256": {part.name: part.checksum for part in parts}}))]
 
 
-def _sound(weights: Path) -> Path:
+def _exported(folder: RunFolder, file: Path) -> Path:
+    """Return an exported file; refuse one that is not what was written."""
+    folder.compare(file)
+    return file
+
+
+def _sound(folder: RunFolder, weights: Path) -> Path:
     """Return a file of weights; refuse one that is cut off or damaged, before others download it."""
     try:
         with safe_open(weights, "np"):
-            return weights
+            folder.compare(weights)
     except (OSError, SafetensorError) as error:
         raise ExportError(f"The weights {str(weights)!r} cannot be read: {error}. Train the run again.") from error
+    return weights
 
 
 def shareable_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +94,7 @@ def shareable_config(config: Mapping[str, Any]) -> dict[str, Any]:
             value = shared[section][key]
             shared[section][key] = None if section == "data" else PurePath(str(value)).name
     shared["preset"] = preset_name(str(shared.get("preset") or "custom"))
-    return shared
+    return shareable(shared)
 
 
 def shareable_result(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,4 +106,4 @@ def shareable_result(result: Mapping[str, Any]) -> dict[str, Any]:
         before: Sequence[Mapping[str, Any]] = refit.get("before") or []
         named = [{**one, "run": PurePath(str(one.get("run"))).name} for one in before]
         shared["refit"] = {**refit, "run": PurePath(str(refit.get("run"))).name, "before": named}
-    return shared
+    return shareable(shared)

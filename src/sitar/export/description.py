@@ -7,6 +7,7 @@ from typing import Any
 from sitar import __version__
 from sitar.data.image_dataset import ImageConfig
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.given import given_to
 from sitar.registry import DATASETS
 from sitar.run_folder import preset_name
 
@@ -30,8 +31,7 @@ def describe(model: TrainedModel, *, floats: bool = False, licence: str | None =
         "method": model.config.method.name,
         "preset": preset_name(model.config.preset),
         "seed": result["seed"],
-        "needs_groups": result.get("needs_groups", False),
-        "answers": result.get("answers", 0),
+        **given_to(result),
         "dataset": result["dataset"],
         "data_checksum": environment.get("data_checksum"),
         "data_licence": DATASETS.get(result["dataset"]).licence,

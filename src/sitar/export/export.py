@@ -19,7 +19,8 @@ from sitar.export import onnx_file, torch_file
 from sitar.export.deployed import deployed, trace
 from sitar.export.description import OUTPUTS, describe
 from sitar.export.probes import probes
-from sitar.files import write_atomic
+from sitar.files import user_path, write_atomic
+from sitar.integrity import checksum, sums_line
 from sitar.registry import unknown
 from sitar.run_folder import EXPORTS, RunFolder
 
@@ -34,6 +35,7 @@ class Exported:
     path: Path
     size: int
     description: dict[str, Any]
+    sha256: str
 
 
 def export(
@@ -56,7 +58,7 @@ def export(
     folder.result()  # refuses a run that is not finished
     if format == "onnx":
         onnx_file.check_packages()
-    path = folder.export_file(format) if out is None else Path(out).expanduser()
+    path = folder.export_file(format) if out is None else user_path(out)
     _check_place(path, EXPORTS[format], force, makes_folder=out is None)
     model = load(folder, "cpu")
     if floats and len(model.task.shape) == 1:
@@ -74,8 +76,14 @@ def export(
             "`sitar predict`, and please report this."
         )
     content = kind.to_bytes(converted, description)
-    _write(path, content)
-    return Exported(path, len(content), description)
+    try:
+        if path.resolve() == folder.export_file(format).resolve():
+            folder.write_export(format, content)
+        else:
+            _write(path, content)
+    except OSError as error:
+        raise ExportError(f"Cannot write {str(path)!r}: {error.strerror or error}. Choose another --out.") from error
+    return Exported(path, len(content), description, checksum(content))
 
 
 def compare(model: TrainedModel, run: Callable[[np.ndarray], list[np.ndarray]], inputs: Tensor) -> dict[str, Any]:
@@ -108,8 +116,8 @@ def _check_place(path: Path, ending: str, force: bool, *, makes_folder: bool) ->
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(exist_ok=True)
-        write_atomic(path, content)
-    except OSError as error:
-        raise ExportError(f"Cannot write {str(path)!r}: {error.strerror or error}. Choose another --out.") from error
+    """Write a file, and its checksum beside it, which `sha256sum -c` reads."""
+    beside = RunFolder.sums_of(path)
+    beside.unlink(missing_ok=True)  # before the file that it vouches for
+    write_atomic(path, content)
+    write_atomic(beside, sums_line(path.name, checksum(content)))

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from sitar.functional.draws import uniform
+
 SCALE = (0.7, 1.0)  # share of the area that a crop keeps
 RATIO = 4 / 3  # largest ratio of its sides
 
@@ -20,7 +22,7 @@ def crop_and_flip(x: Float[Tensor, "batch channel height width"]) -> Float[Tenso
     into the image, where torchvision draws again. Pixels are interpolated without smoothing, because crops are hardly
     smaller than the image.
     """
-    area, log_ratio, across, down, side = torch.rand(5, len(x), device=x.device)
+    area, log_ratio, across, down, side = uniform(5, x)
     area = SCALE[0] + (SCALE[1] - SCALE[0]) * area
     fits = (-area.log()).clamp_max(math.log(RATIO))
     stretch = torch.exp((2 * log_ratio - 1) * fits / 2)

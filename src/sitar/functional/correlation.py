@@ -28,6 +28,7 @@ class LabelMoments:
     with_label: Float[Tensor, "contrast latent"]  # covariance of the contrasts with the axes
     label_variance: Float[Tensor, " contrast"]
     samples: Float[Tensor, ""]  # how many samples of equal weight they rest on
+    within: Float[Tensor, "latent latent"] | None = None  # covariance within classes, where only nuisances are meant
 
     @property
     def spread(self) -> Float[Tensor, " latent"]:
@@ -114,6 +115,13 @@ def pooled_moments(first: LabelMoments, second: LabelMoments, share: Float[Tenso
         label_variance=average(first.label_variance, second.label_variance) + both * label_step.square(),
         samples=1 / ((1 - share).square() / first.samples + share.square() / second.samples),
     )
+
+
+def along_nuisances(
+    moments: LabelMoments, projection: Float[Tensor, "latent latent"], within: Float[Tensor, "latent latent"]
+) -> LabelMoments:
+    """Keep of the covariances with the label what lies along nuisances (`functional.nuisance`)."""
+    return replace(moments, with_label=moments.with_label @ projection, within=within)
 
 
 def without_chance(moments: LabelMoments) -> LabelMoments:

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sitar.functional.draws import uniform
+
 Denoiser = Callable[[Tensor, Tensor, Tensor], Tensor]  # (x_t, t, y) -> predicted noise, all with a batch axis
 
 
@@ -21,8 +23,8 @@ def noised(
 
 def random_timesteps(like: Float[Tensor, "batch *shape"], steps: int) -> Int[Tensor, " batch"]:
     """Draw a uniform step of 0 .. steps - 1 for each sample. `rand` differs between copies under vmap."""
-    uniform = torch.rand(len(like), device=like.device)
-    return (uniform * steps).long().clamp_max(steps - 1)  # in float32 the product may round up to `steps`
+    (drawn,) = uniform(1, like)
+    return (drawn * steps).long().clamp_max(steps - 1)  # in float32 the product may round up to `steps`
 
 
 def even_timesteps(steps: int, count: int) -> Int[Tensor, " count"]:

@@ -9,6 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from sitar.functional.draws import whole_uniform_like
+from sitar.functional.reduce import gathered, global_mean, own_rows
+
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -32,18 +35,21 @@ def kl_parts(
     """
     precise = torch.promote_types(mu.dtype, torch.float32)  # also under mixed precision
     z, mu, log_var = z.to(precise), mu.to(precise), log_var.to(precise)
-    pairs = gaussian_log_density(z.unsqueeze(1), mu.unsqueeze(0), log_var.unsqueeze(0))  # (sample, posterior, axis)
-    size = math.log(len(z) * num_train)
+    posteriors = gathered(mu), gathered(log_var)  # of the global batch
+    pairs = gaussian_log_density(z.unsqueeze(1), *(part.unsqueeze(0) for part in posteriors))
+    size = math.log(len(posteriors[0]) * num_train)  # pairs are (sample, posterior, axis)
     log_joint = pairs.sum(2).logsumexp(1) - size
     log_axes = (pairs.logsumexp(1) - size).sum(1)
     log_posterior = gaussian_log_density(z, mu, log_var).sum(1)
     log_prior = gaussian_log_density(z, torch.zeros_like(z), torch.zeros_like(z)).sum(1)
-    return (log_posterior - log_joint).mean(), (log_joint - log_axes).mean(), (log_axes - log_prior).mean()
+    parts = log_posterior - log_joint, log_joint - log_axes, log_axes - log_prior
+    return global_mean(parts[0].mean()), global_mean(parts[1].mean()), global_mean(parts[2].mean())
 
 
 def permute_axes(z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch latent"]:
     """Shuffle each axis over the batch on its own: samples of the product of the marginals (Kim and Mnih, 2018)."""
-    return z.gather(0, torch.rand_like(z).argsort(0))
+    batch = gathered(z)
+    return own_rows(batch.gather(0, whole_uniform_like(batch).argsort(0)))
 
 
 def density_ratio(logits: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
@@ -51,10 +57,10 @@ def density_ratio(logits: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
 
     `logits` are those of joint samples.
     """
-    return (logits[:, 0] - logits[:, 1]).mean()
+    return global_mean((logits[:, 0] - logits[:, 1]).mean())
 
 
 def discrimination(joint: Float[Tensor, "batch 2"], permuted: Float[Tensor, "batch 2"]) -> Float[Tensor, ""]:
     """Return the cross-entropy of a discriminator. Joint samples are class 0, and permuted ones class 1."""
     targets: Int[Tensor, " batch"] = torch.zeros_like(joint[:, 0], dtype=torch.long)
-    return 0.5 * (F.cross_entropy(joint, targets) + F.cross_entropy(permuted, targets + 1))
+    return global_mean(0.5 * (F.cross_entropy(joint, targets) + F.cross_entropy(permuted, targets + 1)))

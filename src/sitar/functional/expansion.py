@@ -45,7 +45,7 @@ class Expansion(NamedTuple):
     change: Float[Tensor, " batch"]  # Jacobian term, the consistency's share: tr(J A^T A J^T)
     curvature: Float[Tensor, " batch"]  # 1/2 sum over rows a of A of sum_c g_c (a^T H_c a); may be negative
 
-    def at(self, alpha: float) -> Expected:
+    def at(self, alpha: float | Tensor) -> Expected:
         """Return the objective that the theorem predicts."""
         return Expected(self.clean + alpha**2 * (self.robust + self.curvature), alpha**2 * self.change)
 

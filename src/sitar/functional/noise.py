@@ -13,7 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sitar.functional.correlation import EPS, LabelMoments, shortcut_score
-from sitar.functional.reduce import global_sum
+from sitar.functional.draws import normal_like, uniform_like
+from sitar.functional.gate import along
+from sitar.functional.reduce import gathered, global_sum, own_rows
 
 Distribution = Literal["gaussian", "rademacher", "uniform"]
 
@@ -29,6 +31,7 @@ class Noise:
     about: ClassVar[str]  # what it is, for the help of the setting
     follows_scale: ClassVar[bool] = True  # whether a latent in other units has its noise in these units too
     has_distribution: ClassVar[bool] = True  # whether it draws numbers, of a distribution that may be chosen
+    has_target: ClassVar[bool] = True  # whether it acts on suspects, which nuisances and the gate are about
     no_rows: ClassVar[str | None] = None
 
     def draw(
@@ -41,6 +44,12 @@ class Noise:
         """Return A."""
         raise ValueError(self.no_rows)
 
+    def suspects(
+        self, moments: LabelMoments, covariance: Float[Tensor, "latent latent"]
+    ) -> Float[Tensor, "latent latent"]:
+        """Return the projection onto what this noise acts on, for the gate: z @ it is the part that is perturbed."""
+        return along(self.rows(moments), covariance)
+
 
 class Axis(Noise):
     name = "axis"
@@ -52,6 +61,10 @@ class Axis(Noise):
 
     def rows(self, moments: LabelMoments) -> Tensor:
         return torch.diag(shortcut_score(moments.correlation))
+
+    def suspects(self, moments: LabelMoments, covariance: Tensor) -> Tensor:
+        score = shortcut_score(moments.correlation)
+        return torch.diag((score >= score.amax() / 2).to(score.dtype))  # half of the strongest noise, or more
 
 
 class Direction(Noise):
@@ -72,13 +85,17 @@ class Swap(Noise):
     no_rows = "swap pulls each sample towards the others; direction is the closest kind of mean 0"
 
     def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
-        return swap_noise(z, moments.shared)
+        return swap_noise(z, moments.shared, moments.within)
+
+    def suspects(self, moments: LabelMoments, covariance: Tensor) -> Tensor:
+        return along(_contrasts(moments.shared), covariance)
 
 
 class Isotropic(Noise):
     name = "isotropic"
     about = "on every axis alike, v = 1"
     follows_scale = False
+    has_target = False
 
     def draw(self, z: Tensor, moments: LabelMoments, distribution: Distribution = "gaussian") -> Tensor:
         return axis_noise(z, torch.ones_like(moments.spread), distribution)
@@ -94,8 +111,8 @@ WITH_ROWS = tuple(name for name, noise in NOISES.items() if noise.no_rows is Non
 def unit_noise(like: Float[Tensor, "*shape"], distribution: Distribution = "gaussian") -> Float[Tensor, "*shape"]:
     """Draw independent symmetric noise of mean 0 and variance 1 (Theorem 1 asks for no more)."""
     if distribution == "gaussian":
-        return torch.randn_like(like)
-    uniform = torch.rand_like(like)
+        return normal_like(like)
+    uniform = uniform_like(like)
     if distribution == "rademacher":
         return torch.where(uniform < 0.5, -1.0, 1.0).to(like.dtype)
     return (2 * uniform - 1) * math.sqrt(3)
@@ -130,22 +147,27 @@ def direction_noise(
 
 
 def swap_noise(
-    z: Float[Tensor, "batch latent"], shared: Float[Tensor, "contrast latent"]
+    z: Float[Tensor, "batch latent"],
+    shared: Float[Tensor, "contrast latent"],
+    within: Float[Tensor, "latent latent"] | None = None,
 ) -> Float[Tensor, "batch latent"]:
     """Return what exchanges each sample's component along the shared direction with its neighbour's.
 
-    The neighbour is the previous sample of the batch, which shuffling has made a random one. For two classes it is
-    (z' - z) @ w c^T / R. c is the covariance with the label, in units of the label's deviation. w = S^-1 c reads the
+    The neighbour is the previous sample of the global batch, which shuffling has made a random one. For two classes it
+    is (z' - z) @ w c^T / R. c is the covariance with the label, in units of the label's deviation. w = S^-1 c reads the
     component off, where S is the covariance of z. R^2 = w c^T is the share of the label's variance that z explains: the
     exchange is complete where z tells the label for certain. If z is rotated, stretched or mapped by any matrix, the
     exchange is mapped in the same way. With more classes c has one row for each class against the rest.
+
+    If c is only the part that lies along nuisances, S is the covariance within classes with this part: what else tells
+    the label is then not read.
     """
     z = z.detach()
     rows = _contrasts(shared)
-    readers = _whitened(z, rows)
+    readers = _whitened(z, rows) if within is None else torch.linalg.solve_ex(within + rows.T @ rows, rows.T)[0].T
     length = (rows * readers).sum().clamp_min(0).sqrt()
     inner = readers.T @ rows / (length.clamp_min(1e-8) * length.clamp_min(1.0))
-    return (z.roll(1, 0) - z) @ inner.to(z.dtype)
+    return (own_rows(gathered(z).roll(1, 0)) - z) @ inner.to(z.dtype)
 
 
 def _whitened(z: Tensor, rows: Tensor) -> Tensor:

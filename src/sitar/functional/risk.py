@@ -1,4 +1,4 @@
-"""Compute risks other than the mean: of the worst share of samples, and of groups or environments."""
+"""Compute risks of the global batch other than the mean: of its worst share, and of groups or environments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
+
+from sitar.functional.reduce import batch_sum, gathered
 
 
 def cvar(
@@ -20,7 +22,8 @@ def cvar(
     >>> cvar(torch.tensor([1.0, 4.0, 2.0, 3.0]), share=0.5)
     tensor(3.5000)
     """
-    weight = torch.ones_like(losses) if weight is None else weight
+    weight = gathered(torch.ones_like(losses) if weight is None else weight)
+    losses = gathered(losses)
     order = losses.argsort(descending=True)
     weight, losses = weight[order], losses[order]
     size = share * weight.sum()
@@ -41,10 +44,10 @@ def group_risks(
     (tensor([2., 0., 5.]), tensor([ True, False,  True]))
     """
     member = one_hot(group, num_groups).to(losses.dtype)
-    present = member.sum(0) > 0
+    present = batch_sum(member.sum(0)) > 0
     member = member if weight is None else member * weight.unsqueeze(1)
-    totals = (losses.unsqueeze(1) * member).sum(0)  # no matrix product, which mixed precision would round
-    return totals / torch.where(present, member.sum(0), 1), present
+    totals = batch_sum((losses.unsqueeze(1) * member).sum(0))  # no matrix product, which mixed precision would round
+    return totals / torch.where(present, batch_sum(member.sum(0)), 1), present
 
 
 def mean_risk(risks: Float[Tensor, " group"], present: Bool[Tensor, " group"]) -> Float[Tensor, ""]:

@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sitar.functional.draws import normal_like
+from sitar.functional.reduce import global_mean
+
 Function = Callable[[Tensor], Tensor]
 EPS = 1e-12
 
@@ -20,11 +23,11 @@ def jacobian_norm(f: Function, x: Float[Tensor, "batch *shape"], projections: in
     y, pull_back = torch.func.vjp(f, x)  # type: ignore[reportAssignmentType]
     total = torch.zeros_like(y[:, 0])
     for _ in range(projections):
-        direction = torch.randn_like(y.detach())
+        direction = normal_like(y.detach())
         direction = direction / direction.norm(dim=1, keepdim=True).clamp_min(EPS)
         (pulled,) = pull_back(direction)
         total = total + y.shape[1] * pulled.flatten(1).square().sum(1)
-    return total.mean() / projections
+    return global_mean(total.mean() / projections)
 
 
 def gradient_change(loss: Function, x: Float[Tensor, "batch *shape"], step: float) -> Float[Tensor, ""]:
@@ -39,4 +42,4 @@ def gradient_change(loss: Function, x: Float[Tensor, "batch *shape"], step: floa
     direction = here.detach().sign()
     length = direction.flatten(1).norm(dim=1).clamp_min(EPS).view(-1, *[1] * (x.ndim - 1))
     there = gradient(x + step * direction / length)
-    return (there - here).flatten(1).square().sum(1).mean()
+    return global_mean((there - here).flatten(1).square().sum(1).mean())

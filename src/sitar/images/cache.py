@@ -1,37 +1,47 @@
 """Images are decoded and resized once, in parallel, into one memory-mapped array. Later runs never decode.
 
-A cache is a folder. It holds images.npy (n, channels, height, width), state.npy (0 to do, 1 good, 2 bad), bad.json, and
-index.json, which is written last and holds a checksum, made of those of the images. A preparation that was killed, or
-that bad files have stopped, continues where it was.
+A cache is a folder. It holds images.npy (n, channels, height, width), state.npy (0 to do, 1 good, 2 bad), sums.npy (the
+CRC-32 of each image), bad.json, and index.json, which is written last and holds a checksum of sums and state. A
+preparation that was killed, or that bad files have stopped, continues where it was.
+
+What is checked when: sums and state when a cache is opened, and each image when a process first reads it. Images that a
+killed preparation has left are checked before it continues, and those that are damaged are decoded again.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
+import math
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.format import open_memmap
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from sitar.errors import DataError
-from sitar.files import locked, to_json, write_atomic
+from sitar.files import NPZ_ERRORS, read_npy, to_json, to_npy, write_atomic, write_npy_header
 from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
+from sitar.integrity import RowSums
+from sitar.locks import locked
 
 logger = logging.getLogger(__name__)
 VERSION = 2  # of the pixels: a change in decoding makes new caches
 CHUNK = 64  # images that a process is given at a time
 CHECKPOINT_SECONDS = 10.0  # between two states on disk from which a killed preparation continues
 TO_DO, GOOD, BAD = range(3)
+IMAGES, STATE, SUMS = "images.npy", "state.npy", "sums.npy"
 CLOSED = "index.json"  # the file that says that a cache is complete
 
 
@@ -43,6 +53,13 @@ class Cached:
     good: NDArray[np.bool_]
     bad: dict[str, str]
     checksum: str
+    sums: RowSums
+
+    def rows(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Copy images, and compare them with their checksums."""
+        rows = self.images[places]
+        self.sums.check(places, rows)
+        return rows
 
     def warn(self) -> None:
         """Say how many images were left out, where that was allowed."""
@@ -84,8 +101,8 @@ def cached_images(
             if not (folder / CLOSED).is_file():  # another process may have made it while this one waited
                 _make(folder, names, files, form, on_bad, workers or workers_for(len(names)), watch)
     try:
-        cached = _read(folder)
-    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
+        cached = _read(folder, (len(names), channels, *size))
+    except (OSError, ValueError, EOFError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"The cache {str(folder)!r} is damaged ({error}). Remove that folder: it will be made again."
         ) from error
@@ -99,13 +116,41 @@ def cached_images(
     return cached
 
 
-def _read(folder: Path) -> Cached:
+def _read(folder: Path, shape: tuple[int, ...]) -> Cached:
     """Read a cache. It has no checksum where bad images have kept it from being closed."""
     bad = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
-    closed = folder / CLOSED
-    checksum = json.loads(closed.read_text(encoding="utf-8"))["checksum"] if closed.is_file() else ""
-    images = np.load(folder / "images.npy", mmap_mode="c")  # "c": torch wants memory it may write; nobody does
-    return Cached(images, np.load(folder / "state.npy") == GOOD, bad, checksum)
+    if not isinstance(bad, dict):
+        raise ValueError("bad.json is no list of files with reasons")
+    images, state = read_npy(folder / IMAGES), np.array(read_npy(folder / STATE))
+    if images.shape != shape or images.dtype != np.uint8:
+        raise ValueError(f"{IMAGES} has the shape {images.shape} and holds {images.dtype}")
+    if state.shape != shape[:1] or state.dtype != np.uint8:
+        raise ValueError(f"{STATE} has the shape {state.shape} and holds {state.dtype}")
+    is_old = not (folder / SUMS).is_file()  # an earlier release made it
+    sums = _sums(images, state) if is_old else np.array(read_npy(folder / SUMS))
+    if sums.shape != shape[:1] or sums.dtype != "<u4":
+        raise ValueError(f"{SUMS} has the shape {sums.shape} and holds {sums.dtype}")
+    checksum = ""
+    if (closed := folder / CLOSED).is_file():
+        checksum = json.loads(closed.read_text(encoding="utf-8"))["checksum"]
+        if checksum != _checksum(sums, state):
+            raise ValueError(f"{IMAGES if is_old else SUMS} or {STATE} is not what was written, by the checksum")
+        if is_old:
+            with suppress(OSError):  # somebody else's cache
+                write_atomic(folder / SUMS, to_npy(sums))
+    return Cached(images, state == GOOD, bad, checksum, RowSums(sums, folder))
+
+
+def _sums(images: NDArray[np.uint8], state: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return the checksum of each image that is good."""
+    sums = np.zeros(len(images), "<u4")
+    for place in np.flatnonzero(state == GOOD):
+        sums[place] = zlib.crc32(images[place].data)
+    return sums
+
+
+def _checksum(sums: NDArray[np.uint32], state: NDArray[np.uint8]) -> str:
+    return hashlib.blake2b(sums.tobytes() + state.tobytes(), digest_size=32).hexdigest()
 
 
 def _make(
@@ -117,31 +162,28 @@ def _make(
     workers: int,
     watch: Callable[[int], None],
 ) -> None:
-    images, state = _arrays(folder, (len(names), form["channels"], *form["size"]))
+    images, state, sums = _arrays(folder, (len(names), form["channels"], *form["size"]))
+    state[(state == GOOD) & (_sums(images, state) != sums)] = TO_DO  # damaged since
     todo = np.flatnonzero(state != GOOD)  # bad ones are tried again: a package that they need may have been installed
     chunks = [todo[start : start + CHUNK].tolist() for start in range(0, len(todo), CHUNK)]
-    sums = np.zeros(len(names), dtype="<u4")
-    for place in np.flatnonzero(state == GOOD):
-        sums[place] = zlib.crc32(images[place].data)
     bad: dict[str, str] = {}
     done, saved = len(names) - len(todo), time.monotonic()
-    with DecoderPool(folder / "images.npy", images.offset, files, form, workers) as pool:
+    with DecoderPool(folder / IMAGES, images.offset, files, form, workers) as pool:
         for decoded in pool.decode(names, chunks):
             state[decoded.places] = [BAD if place in decoded.bad else GOOD for place in decoded.places]
             sums[decoded.places] = decoded.checksums
             bad |= {names[place]: reason for place, reason in decoded.bad.items()}
             done += len(decoded.places)
             if time.monotonic() - saved >= CHECKPOINT_SECONDS:
-                images.flush()  # pixels before the state that vouches for them
-                state.flush()
+                for array in (images, sums, state):  # pixels before the state that vouches for them
+                    array.flush()
                 saved = time.monotonic()
             watch(done)
-    images.flush()
-    state.flush()
-    checksum = hashlib.blake2b(sums.tobytes() + state.tobytes(), digest_size=32)
+    for array in (images, sums, state):
+        array.flush()
     write_atomic(folder / "bad.json", to_json(dict(sorted(bad.items()))))
     if not bad or on_bad == "skip":
-        closing = {"version": VERSION, "n": len(names), "checksum": checksum.hexdigest()}
+        closing = {"version": VERSION, "n": len(names), "checksum": _checksum(sums, state)}
         write_atomic(folder / CLOSED, to_json(closing))
 
 
@@ -150,15 +192,54 @@ def workers_for(images: int) -> int:
     return max(1, min(os.cpu_count() or 1, 16, images // 500))
 
 
-def _arrays(folder: Path, shape: tuple[int, ...]) -> tuple[np.memmap, np.memmap]:
-    """Open images and state: those that a killed preparation has left, or new ones."""
-    images, state = folder / "images.npy", folder / "state.npy"
-    if state.is_file():
+def _arrays(folder: Path, shape: tuple[int, ...]) -> list[np.memmap]:
+    """Open images, state and sums: those that a killed preparation has left, or new ones."""
+    kinds = {IMAGES: (shape, np.uint8), STATE: (shape[:1], np.uint8), SUMS: (shape[:1], "<u4")}
+    if all((folder / name).is_file() for name in kinds):
+        left = []
+        with suppress(*NPZ_ERRORS):  # cut while it was made: nothing to continue
+            left = [open_memmap(folder / name, mode="r+") for name in kinds]
+        if [(array.shape, array.dtype) for array in left] == [(size, np.dtype(kind)) for size, kind in kinds.values()]:
+            for name in kinds:
+                _reserve(folder / name)
+            return left
+    (folder / STATE).unlink(missing_ok=True)  # before the images that it vouches for
+    return [new_array(folder / name, size, kind) for name, (size, kind) in kinds.items()]
+
+
+def new_array(path: Path, shape: tuple[int, ...], kind: DTypeLike) -> np.memmap:
+    """Make an array in a file that has its room on the disk."""
+    with path.open("wb") as file:
+        write_npy_header(file, shape, np.dtype(kind))
+        file.truncate(file.tell() + math.prod(shape) * np.dtype(kind).itemsize)
+    try:
+        _reserve(path)
+    except DataError:
+        path.unlink()  # a part of its room may be taken, and others need it
+        raise
+    return open_memmap(path, mode="r+")
+
+
+def _reserve(path: Path) -> None:
+    """Have the disk keep room for all of a file.
+
+    Without it, a disk that is full ends the process that writes to a page of the array, and no message says why.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with path.open("r+b") as file:
+        status = path.stat()
+        size, taken = status.st_size, 512 * status.st_blocks
+        if taken >= size:
+            return
+        full = DataError(
+            f"The images need {size / 1e9:,.2f} GB ({size:,} bytes) for {str(path)!r}, and there is no room for "
+            "them. Make room, or name a folder on another disk in the environment variable SITAR_CACHE."
+        )
+        if size - taken > shutil.disk_usage(path.parent).free:
+            raise full
         try:
-            left = open_memmap(images, mode="r+"), open_memmap(state, mode="r+")
-            if left[0].shape == shape and left[1].shape == shape[:1]:
-                return left
-        except (ValueError, OSError):
-            state.unlink()  # cut while it was made: nothing to continue
-    made = open_memmap(images, mode="w+", dtype=np.uint8, shape=shape)
-    return made, open_memmap(state, mode="w+", dtype=np.uint8, shape=shape[:1])
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise full from error  # else it is a file system that cannot promise it

@@ -20,6 +20,7 @@ from sitar.images.files import PILLOW_FORMATS
 from sitar.images.tiff import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
 
 BITS, PHOTOMETRIC, PLANAR, EXTRA_SAMPLES = 258, 262, 284, 338  # tags of TIFF
+STRIP = 2**22  # pixels with alpha that are worked on at a time
 MAX_PIXELS = 100_000_000  # of a file, before it is decoded: more is a mistake or an attack
 
 if TYPE_CHECKING:
@@ -174,7 +175,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
         return Image.fromarray(to_eight_bits(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
-        return Image.alpha_composite(black, rgba).convert("RGB")
+        return _over_black(image)
     return image.convert("RGB")
+
+
+def _over_black(image: Image.Image) -> Image.Image:
+    """Lay an image with alpha over black, strip by strip: as a whole, it would be in memory four times."""
+    shown, rows = Image.new("RGB", image.size), max(1, STRIP // image.width)
+    for top in range(0, image.height, rows):
+        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        strip.info = image.info  # which says what is transparent
+        rgba = strip.convert("RGBA")
+        black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
+        shown.paste(Image.alpha_composite(black, rgba).convert("RGB"), (0, top))
+    return shown

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from sitar.errors import DataError
 from sitar.images.files import Files
-from sitar.interpreter import module_command, module_environment
+from sitar.interpreter import module_command, module_environment, read_answer
 
 Process = subprocess.Popen[str]
 
@@ -107,7 +107,8 @@ class DecoderPool:
     def _listen(self, process: Process) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self._reports.put((process, json.loads(line)))
+            if (report := read_answer(line)) is not None:
+                self._reports.put((process, report))
         self._reports.put((process, None))
 
     def _end(self) -> None:

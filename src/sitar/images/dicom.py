@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WINDOW = ("WindowCenter", "WindowWidth")
+DEFLATED = "1.2.840.10008.1.2.1.99"  # the transfer syntax of a data set that is compressed as a whole
+MOST_UNPACKED = 2**29  # bytes: 100 megapixels of sixteen bits, twice over
 STRIP = 2**21  # pixels that are shown at a time: pydicom computes in float64, with several copies
 
 
@@ -34,6 +38,7 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
         raise DataError('DICOM files need pydicom: pip install "sitar[medical]".') from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of values that break the standard and can be read all the same
+        _check_deflated(data)
         file = dcmread(io.BytesIO(data))
         if "PixelData" not in file:
             raise BadImageError("a DICOM file without an image")
@@ -49,6 +54,24 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
             return Image.fromarray(to_eight_bits(pixels))
         gray = _shown(pixels, file)
     return Image.fromarray(255 - gray if kind == "MONOCHROME1" else gray)
+
+
+def _check_deflated(data: bytes) -> None:
+    """Refuse a file whose data set is compressed as a whole and unpacks to too much: pydicom would unpack all of it."""
+    from pydicom.filereader import read_dataset, read_preamble
+
+    file = io.BytesIO(data)
+    read_preamble(file, force=False)
+    head = read_dataset(file, False, True, stop_when=lambda tag, kind, length: tag.group != 2)  # as pydicom finds it
+    if head.get("TransferSyntaxUID") != DEFLATED:
+        return
+    unpacked = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        size = len(unpacked.decompress(data[file.tell() :], MOST_UNPACKED + 1))
+    except zlib.error as error:
+        raise BadImageError(f"a compressed DICOM file that is damaged: {error}") from error
+    if size > MOST_UNPACKED:
+        raise BadImageError(f"a compressed DICOM file that unpacks to more than {MOST_UNPACKED:,} bytes")
 
 
 def _shown(pixels: NDArray[Any], file: Any) -> NDArray[np.uint8]:
@@ -90,5 +113,12 @@ def _mend(lut: Any) -> None:
 
 
 def _has_window(file: Any) -> bool:
-    """Return whether a file has a window. Elements may be there and empty."""
-    return all(file.get(name) not in (None, "") and file[name].VM for name in WINDOW)
+    """Return whether a file has a window. Elements may be there and empty, and values may be no numbers."""
+    if not all(file.get(name) not in (None, "") and file[name].VM for name in WINDOW):
+        return False
+    for name in WINDOW:
+        value = file[name].value
+        first = float(value[0] if file[name].VM > 1 else value)
+        if not math.isfinite(first):
+            raise BadImageError(f"a DICOM file whose {name} is {first}")
+    return True

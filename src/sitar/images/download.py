@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import zlib
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sitar.errors import DataError
-from sitar.files import LockedError, locked
+from sitar.locks import LockedError, locked
+from sitar.writing import scratch_folder, sync_folder
 
 TIMEOUT = 15.0  # seconds to connect, and without a byte
 CHUNK = 1 << 20
@@ -55,7 +55,7 @@ def fetch(
                 with suppress(OSError):  # Windows keeps it until it is released, and removes it then
                     lock.unlink()
     except LockedError as error:
-        raise DataError(f"Another process is downloading {str(target)!r}. Wait for it.") from error
+        raise DataError(f"{error.owner} is downloading {str(target)!r}. Wait for it.") from error
 
 
 def _fetch(download: Download, target: Path, received: Received, timeout: float) -> Path:
@@ -86,11 +86,11 @@ def _fetch(download: Download, target: Path, received: Received, timeout: float)
 
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack the files of a .tar.gz below `folder`, all or none. Nothing is written outside, links are refused."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as scratch:
+    with scratch_folder(folder, ".unpacking") as scratch:
         try:
             with gzip.open(archive) as content, tarfile.open(archive, fileobj=content) as tar:
                 for member in tar:
-                    _extract(tar, member, Path(scratch))
+                    _extract(tar, member, scratch)
                 while content.read(CHUNK):  # gzip verifies its checksum at the end, which tar does not reach
                     pass
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
@@ -100,14 +100,17 @@ def unpack(archive: Path, folder: Path) -> None:
             raise DataError(
                 f"{str(archive)!r} is damaged ({error}) and was removed. The same command downloads it again."
             ) from error
-        for path in Path(scratch).iterdir():
+        for path in scratch.iterdir():
             if (folder / path.name).exists():
                 raise DataError(
                     f"{str(folder / path.name)!r} is in the way of what {archive.name} holds. Move it, or unpack the "
                     "archive by hand."
                 )
-        for path in Path(scratch).iterdir():
+        if hasattr(os, "sync"):
+            os.sync()  # the content before the names: thousands of files are not asked for one by one
+        for path in scratch.iterdir():
             os.replace(path, folder / path.name)
+        sync_folder(folder)
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import logging
+import lzma
 import os
 import posixpath
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from sitar.errors import DataError
+from sitar.files import user_path
 from sitar.images.bit_depth import BadImageError
 from sitar.images.parquet import Shard
 
+logger = logging.getLogger(__name__)
 IMAGES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".png", ".tif", ".tiff", ".bmp", ".webp", ".avif", ".gif", ".ppm", ".pgm",
     ".dcm", ".dicom",
@@ -22,7 +27,11 @@ IMAGES = (
 PILLOW_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF", "JPEG2000")
 """What Pillow may take a file for: the kinds above, and no other, whatever the file is called. For some other kinds it
 starts programs, such as Ghostscript for PostScript. A JPEG file of several pictures (MPO) is found through JPEG."""
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
+MOST = 2**29  # bytes of an image file or of a text, unpacked
+LONGEST = 4096  # letters of a path: more of them no system opens, and a table of long ones fills the memory
+DAMAGED = (  # what is raised for an archive that is damaged, encrypted, or of a strange kind
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError,
+)  # fmt: skip
 
 
 def is_image(name: str) -> bool:
@@ -34,7 +43,7 @@ def check_root(root: str | None, name: str, layout: str, advice: str = "") -> Pa
     """Return the folder of a data set. An error says what should lie in it and how to get that."""
     if root is None:
         raise DataError(f"{name} needs data.root, the folder with its files: {layout}. {advice}".rstrip())
-    path = Path(root).expanduser()
+    path = user_path(root)
     if not path.is_dir():
         raise DataError(f"data.root {root!r} is not a folder. {name} expects there {layout}. {advice}".rstrip())
     return path
@@ -52,6 +61,11 @@ def check_paths(paths: Iterable[str], where: str) -> list[str]:
         raise DataError(
             f"In {where} {len(strange):,} paths are empty or hold a zero byte, such as {strange[0]!r}: no file is "
             "called so."
+        )
+    if long := [file for file in files if len(file) > LONGEST]:
+        raise DataError(
+            f"In {where} {len(long):,} paths are longer than {LONGEST:,} characters, such as {long[0][:40]!r}...: no "
+            "file is called so."
         )
     if leaving := [file for file in files if posixpath.isabs(file) or file.partition("/")[0] == ".."]:
         raise DataError(
@@ -85,17 +99,33 @@ def read_text(root: Path, name: str) -> str:
         raise DataError(f"{str(root)!r} has no {name}, nor {name}.gz, nor {zipped} with it.")
     try:
         if path.suffix == ".zip":
-            return _zip(path).read(name).decode("utf-8-sig")
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except (*DAMAGED, gzip.BadGzipFile, UnicodeDecodeError) as error:
+            return _unzipped(path, name).decode("utf-8-sig")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return _bounded(file, path).decode("utf-8-sig")
+    except (*DAMAGED, gzip.BadGzipFile) as error:
         raise DataError(f"{str(path)!r} is damaged or was cut ({error}). Bring it again.") from error
+
+
+def _unzipped(path: Path, name: str) -> bytes:
+    try:
+        with _zip(path).open(name) as file:
+            return _bounded(file, path)
+    except OSError as error:  # a place in the file that there is not
+        raise zipfile.BadZipFile(str(error)) from error
+
+
+def _bounded(file: IO[bytes] | gzip.GzipFile, path: Path) -> bytes:
+    """Read a file that may be compressed, within a bound: a small one may unpack to more than there is memory."""
+    content = file.read(MOST + 1)
+    if len(content) > MOST:
+        raise DataError(f"{str(path)!r} unpacks to more than {MOST:,} bytes, which is more than is read of a text.")
+    return content
 
 
 def _zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
+    except DAMAGED as error:
         raise DataError(f"{str(path)!r} is no zip archive, or was cut: half a download? Bring it again.") from error
 
 
@@ -116,7 +146,7 @@ class Files:
         self.inner: dict[str, Member] = {}  # of archives with a folder of their own: names below it
         for path in self.archives:
             archive = _zip(path)
-            files = [member for member in archive.infolist() if not member.is_dir()]
+            files = [member for member in archive.infolist() if member.filename and not member.is_dir()]
             packed = len({member.filename.partition("/")[0] for member in files}) == 1
             for member in files:
                 self.members.setdefault(member.filename, (archive, member))
@@ -131,10 +161,7 @@ class Files:
         """Return every file in folders and archives, but for hidden ones, which editors and systems leave there."""
         names = {name for name in self.members if not _is_hidden(name)}
         for folder in self.folders:
-            for place, folders, files in os.walk(folder, followlinks=True):
-                folders[:] = [name for name in folders if not name.startswith(".") and not _leads_up(place, name)]
-                inner = os.path.relpath(place, folder)
-                names |= {name if inner == "." else f"{inner}/{name}" for name in files if not name.startswith(".")}
+            names |= set(_walk(folder))
         return sorted(names)
 
     def stamp(self, name: str) -> str:
@@ -157,9 +184,10 @@ class Files:
     def read(self, name: str) -> bytes:
         if packed := self._member(name):
             archive, member = packed
+            _check_size(member.file_size)
             try:
                 return archive.read(member)
-            except DAMAGED as error:
+            except (*DAMAGED, OSError) as error:
                 raise BadImageError(f"the zip archive is damaged here: {error}") from error
         if shard := self.shards.get(name.rpartition("/")[0]):
             return shard.read(int(name.rpartition("/")[2]))
@@ -171,16 +199,46 @@ class Files:
                 continue
             if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for somebody to write into it
                 raise BadImageError("not a regular file, but a folder, a pipe, a socket or a device")
+            _check_size(status.st_size)
             with open(path, "rb", buffering=0) as file:
                 return file.read(status.st_size)
         raise FileNotFoundError(name)
+
+
+def _check_size(size: int) -> None:
+    if size > MOST:
+        raise BadImageError(f"{size:,} bytes, where at most {MOST:,} are read of an image")
 
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _leads_up(place: str, name: str) -> bool:
-    """Return whether a folder is a link to one that it lies in. A walk would follow such a link forever."""
-    path = os.path.join(place, name)
-    return os.path.islink(path) and f"{os.path.realpath(place)}/".startswith(f"{os.path.realpath(path)}/")
+def _walk(folder: Path) -> Iterator[str]:
+    """Yield the names of the files below a folder, but for hidden ones. Links are followed, each folder is read once.
+
+    Links come last. So the files of a folder that lies here have the name of that folder, and not of a link to it.
+    """
+    seen: set[tuple[int, int]] = set()
+    places, links = [""], []
+    while places or links:
+        inner = places.pop() if places else links.pop(0)
+        try:
+            status = os.stat(folder / inner)
+            if (identity := (status.st_dev, status.st_ino)) in seen and status.st_ino:
+                logger.warning("%r is a link to a folder that is read already, and is left out.", str(folder / inner))
+                continue
+            seen.add(identity)
+            with os.scandir(folder / inner) as entries:
+                found = sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+            for entry in found:
+                name = f"{inner}/{entry.name}" if inner else entry.name
+                if entry.is_dir():
+                    (links if entry.is_symlink() else places).append(name)
+                else:
+                    yield name
+        except OSError as error:
+            raise DataError(
+                f"The folder {str(folder / inner)!r} cannot be read: {error.strerror or error}. Give yourself the "
+                "right to read it, or move it elsewhere: images in it would else be left out without a word."
+            ) from error

@@ -13,6 +13,7 @@ from typing import Any
 
 from sitar.errors import ConfigError, DataError
 from sitar.images.bit_depth import BadImageError
+from sitar.images.remote import RemoteFile
 
 IMAGE = "image"  # the column with the bytes of image files, alone or in a struct beside their path
 MISSING = 'Parquet files need pyarrow, which cannot be imported ({}). Run `pip install "sitar[parquet]"`.'
@@ -28,13 +29,15 @@ def find_shards(root: Path) -> dict[str, Path]:
     shards = {name: path for name, path in every.items() if "/." not in f"/{name}"}
     sets: dict[tuple[str, int], set[int]] = {}
     for name in shards:
-        if numbered := re.fullmatch(r"(.*)-(\d+)-of-(\d+)(-\w+)?\.parquet", name):
+        if numbered := re.fullmatch(r"(.*)-([0-9]{1,9})-of-([0-9]{1,9})(-\w+)?\.parquet", name):
             sets.setdefault((numbered[1], int(numbered[3])), set()).add(int(numbered[2]))
     for (name, total), numbers in sets.items():
-        if missing := sorted(set(range(total)) - numbers):
+        there = {number for number in numbers if number < total}
+        if len(there) < total:
+            first = next(number for number in range(total) if number not in there)
             raise DataError(
-                f"{len(missing)} of the {total} Parquet files {name}-* are missing in {str(root)!r}, the first is "
-                f"number {missing[0]}: half a download? Bring all of them."
+                f"{total - len(there):,} of the {total:,} Parquet files {name}-* are missing in {str(root)!r}, the "
+                f"first is number {first}: half a download? Bring all of them."
             )
     return shards
 
@@ -69,10 +72,14 @@ class Shard:
             if not self._first <= row < self._first + len(self._rows):
                 self._seek(row)
             image = self._rows[row - self._first].as_py()
-        except (OSError, ValueError, NotImplementedError) as error:  # what Arrow's errors are
+        except (OSError, ValueError, NotImplementedError, IndexError, KeyError, StopIteration) as error:  # Arrow's
             self._first = self._end = 0
-            raise BadImageError(f"the Parquet file is damaged: {error}") from error
-        return (image.get("bytes") if isinstance(image, Mapping) else image) or b""
+            reason = str(error) or "it has fewer rows than it says"
+            raise BadImageError(f"the Parquet file is damaged: {reason}") from error
+        content = (image.get("bytes") if isinstance(image, Mapping) else image) or b""
+        if not isinstance(content, bytes):
+            raise BadImageError(f"the column {IMAGE!r} holds {type(content).__name__}, not the bytes of image files")
+        return content
 
     def _seek(self, row: int) -> None:
         if self._file is None:
@@ -88,13 +95,15 @@ class Shard:
             self._rows = next(self._batches).column(0)
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: Path | RemoteFile) -> Any:
     """Open a Parquet file with pyarrow, which a user may not have."""
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise ConfigError(MISSING.format(error)) from error
     try:
+        if isinstance(path, RemoteFile):
+            return pyarrow.parquet.ParquetFile(path.open())
         # mapped and without read-ahead: a row group would else be in memory as a whole
         return pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
     except (OSError, ValueError) as error:

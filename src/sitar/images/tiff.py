@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 
 from PIL import Image, ImageOps
@@ -10,6 +11,7 @@ from PIL import Image, ImageOps
 from sitar.errors import DataError
 from sitar.images.bit_depth import BadImageError, to_eight_bits
 
+MOST_PAGES = 4096  # a damaged file of 300 bytes can say that it has millions
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two are BigTIFF
 ORIENTATION = 0x0112  # how the camera was held
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, CMYK = 0, 1, 2, 5  # photometric interpretations
@@ -39,6 +41,8 @@ def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]
             'need tifffile: pip install "sitar[medical]".'
         ) from error
     with TiffFile(io.BytesIO(data)) as file:
+        if next(itertools.islice(file.pages, MOST_PAGES, None), None) is not None:
+            raise BadImageError(f"more than {MOST_PAGES:,} pages")
         series = file.series[0]
         page = series.keyframe
         others = [axis for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YX" and n > 1]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from sitar.images.cache import CHUNK, cache_root, workers_for
+from sitar.images.cache import CHUNK, cache_root, new_array, workers_for
 from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
+from sitar.writing import scratch_folder
 
 
 def decoded_windows(
@@ -30,9 +28,9 @@ def decoded_windows(
     """
     form = {"size": size, "crop_pct": crop_pct, "channels": channels}
     cache_root().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_root(), prefix="window-") as folder:
-        path, shape = Path(folder) / "images.npy", (min(window, len(names)), channels, *size)
-        images = open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    with scratch_folder(cache_root(), "window") as folder:
+        path, shape = folder / "images.npy", (min(window, len(names)), channels, *size)
+        images = new_array(path, shape, np.uint8)
         for start in range(0, len(names), window):
             part = names[start : start + window]
             chunks = [list(range(i, min(i + CHUNK, len(part)))) for i in range(0, len(part), CHUNK)]

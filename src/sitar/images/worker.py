@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import zlib
 from mmap import mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from sitar.errors import SitarError
 from sitar.images.bit_depth import BadImageError
 from sitar.images.decode import decode_bytes
 from sitar.images.files import Files
+from sitar.interpreter import answer_line
 
 
 def work(task: dict[str, Any]) -> None:
@@ -25,6 +27,8 @@ def work(task: dict[str, Any]) -> None:
     files = Files(map(Path, task["folders"]), map(Path, task["archives"]), shards)
     with open(task["array"], "r+b") as file:
         array = mmap(file.fileno(), 0)  # writing to the file would have processes wait for each other
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nobody else writes between the answers
     gc.freeze()  # nothing imported is looked through again
     for line in sys.stdin:
         chunk, sums, bad = json.loads(line), [], {}
@@ -38,9 +42,14 @@ def work(task: dict[str, Any]) -> None:
                 sums.append(0)
                 bad[place] = str(error)
             except SitarError as error:  # a missing package: no other image could do better
-                print(json.dumps({"error": str(error)}), flush=True)
+                _answer(answers, {"error": str(error)})
                 return
-        print(json.dumps({"number": chunk["number"], "sums": sums, "bad": bad}), flush=True)
+        _answer(answers, {"number": chunk["number"], "sums": sums, "bad": bad})
+
+
+def _answer(answers: TextIO, report: dict[str, Any]) -> None:
+    answers.write(answer_line(report))
+    answers.flush()
 
 
 def _read(files: Files, name: str) -> bytes:

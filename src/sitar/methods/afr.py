@@ -18,7 +18,8 @@ from sitar.config import ModelConfig
 from sitar.data.types import Task, TrainBatch, TrainSplit
 from sitar.functional.last_layer import approach_last_layer, fit_last_layer
 from sitar.functional.losses import sample_cross_entropy
-from sitar.methods.base import FitPhase, GradientPhase, Objective, Phase
+from sitar.functional.reduce import global_mean
+from sitar.methods.base import FitPhase, GradientPhase, Objective, Phase, settled
 from sitar.methods.last_layer import LastLayerConfig, LastLayerMethod
 from sitar.registry import METHODS
 
@@ -90,9 +91,9 @@ class AFR(LastLayerMethod):
     def last_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Return a loss whose expectation is the objective that `fit` solves."""
         last = self.network.last_layer
-        with torch.no_grad(), self.settled():
+        with torch.no_grad(), settled(self):
             features = self.network.features(batch.x)
-        hard = (self.hard[batch.index] * sample_cross_entropy(last(features), batch.y)).mean()
+        hard = global_mean((self.hard[batch.index] * sample_cross_entropy(last(features), batch.y)).mean())
         away = (last.weight - self.first_weight).square().sum() + (last.bias - self.first_bias).square().sum()
         return {"loss": hard + self.config.l2 * away, "hard": hard, "away": away}
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from sitar.config import ModelConfig, NamedConfig
-from sitar.data.types import Task
+from sitar.data.types import Nuisances, Task
 from sitar.functional.precision import in_float64
 from sitar.models import VAE, Network
 from sitar.models.build import build_network
 
-Loss = Callable[[Any], dict[str, Tensor]]  # of a TrainBatch, or of a GroupBatch where the method needs groups
+Loss = Callable[[Any], dict[str, Tensor]]  # of a TrainBatch, or of what else a method is given (data/types.py)
 OPTIMISER_SETTINGS = {"optimiser", "learning_rate", "weight_decay", "momentum", "schedule", "warmup_epochs"}
 
 
@@ -84,14 +84,32 @@ class Method(nn.Module):
 
     Config: ClassVar[type[NamedConfig]]
     needs_groups: bool = False  # its batches are GroupBatches; every table marks it
+    needs_unlabelled: bool = False  # its batches are UnlabelledBatches; every table marks it
     vae_learns: Literal["with labels", "without labels"] | None = None  # where it has a `vae`, and how
     evaluation_batch: int = 2048  # inputs that `logits` is given at a time
+    one_process: str | None = None  # why several processes cannot train it, in sentences; None: they can
     no_slope: str | None = None  # why a derivative of the logits says nothing, in a sentence; None: it does
     no_export: str | None = None  # why the model cannot be one file, and what to do, in sentences; None: it can
+
+    @classmethod
+    def takes_unlabelled(cls, config: Any) -> bool:
+        """Return whether it learns from unlabelled inputs with these settings. Some methods do so only if asked."""
+        return cls.needs_unlabelled
 
     def phases(self) -> Iterator[Phase]:
         """Yield what to run, in order. Code between two phases may read buffers that the phase before has filled."""
         raise NotImplementedError
+
+    def observe(self, train: Any, nuisances: Nuisances | None) -> None:
+        """Look at the training split before an epoch or a fit, and at what the settings tell to ignore.
+
+        The split is a TrainSplit, or a kind of it that the method was given. This may only fill buffers, and draws no
+        random numbers.
+        """
+
+    def facts(self) -> dict[str, Any]:
+        """Return what training has found out, as plain values for result.json."""
+        return {}
 
     def begin_epoch(self, epoch: int) -> None:
         """Prepare an epoch of a gradient phase, counted from 0 in that phase. This may only fill buffers."""
@@ -155,20 +173,21 @@ class NetworkMethod(WeightedMethod):
     def bottleneck(self) -> Bottleneck:
         return Bottleneck(self.network, self.network.classifier)
 
-    @contextmanager
-    def settled(self) -> Iterator[None]:
-        """Let batch normalisation use its running statistics and leave them as they are.
 
-        A penalty then differentiates a function of one sample at a time.
-        """
-        norms = [m for m in self.modules() if isinstance(m, BatchNorm) and m.training]
+@contextmanager
+def settled(module: nn.Module) -> Iterator[None]:
+    """Let batch normalisation use its running statistics and leave them as they are.
+
+    A penalty then differentiates a function of one sample at a time.
+    """
+    norms = [m for m in module.modules() if isinstance(m, BatchNorm) and m.training]
+    for norm in norms:
+        norm.training = False
+    try:
+        yield
+    finally:
         for norm in norms:
-            norm.training = False
-        try:
-            yield
-        finally:
-            for norm in norms:
-                norm.training = True
+            norm.training = True
 
 
 def balanced_weights(task: Task) -> Tensor:

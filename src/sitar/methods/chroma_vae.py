@@ -19,6 +19,7 @@ from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.errors import ConfigError
 from sitar.functional.losses import cross_entropy, gaussian_kl, reconstruction, reparameterise
 from sitar.functional.neighbours import class_votes
+from sitar.memory import check_memory
 from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models import Classifier
 from sitar.models.build import build_vae
@@ -38,6 +39,9 @@ class ChromaVAEConfig(WeightedConfig):
     head: Literal["knn", "logistic", "mlp"] = Field(default="knn", description="what predicts from z2")
     neighbours: int = Field(default=50, gt=0, description="k of k-NN")
     head_epochs: int | None = Field(default=None, gt=0, description="of the logistic and mlp heads; null: train.epochs")
+
+
+BYTES = 12  # of a number that k-NN keeps: in the model, in a checkpoint, and while distances are computed
 
 
 @METHODS.register("chroma_vae")
@@ -63,6 +67,11 @@ class ChromaVAE(WeightedMethod):
         self.vae = build_vae(model, task)
         self.shortcut = Classifier(config.shortcut_dim, task.num_classes, model.hidden, model.activation)
         if config.head == "knn":
+            check_memory(
+                BYTES * task.num_train * core_dim,
+                f"k-NN keeps the latents of all {task.num_train:,} training samples, {core_dim:,} numbers each",
+                "Use a head that is trained: method.head=mlp.",
+            )
             self.no_slope = "This method counts neighbours (k-NN), and a count has no slope."
             self.no_export = NO_EXPORT
             self.register_buffer("core", torch.zeros(task.num_train, core_dim))

@@ -16,7 +16,7 @@ from torch import Tensor
 from sitar.data.types import TrainBatch
 from sitar.functional.losses import cross_entropy, sample_cross_entropy
 from sitar.functional.smoothness import gradient_change
-from sitar.methods.base import NetworkMethod, WeightedConfig
+from sitar.methods.base import NetworkMethod, WeightedConfig, settled
 from sitar.registry import METHODS
 
 
@@ -36,6 +36,6 @@ class Curvature(NetworkMethod):
         def total(x: Tensor) -> Tensor:
             return sample_cross_entropy(self.logits(x), batch.y).sum()
 
-        with self.settled():
+        with settled(self):
             bend = gradient_change(total, batch.x, self.config.step)
         return {"loss": fit + self.config.gamma * bend, "cross_entropy": fit, "curvature": bend}

@@ -15,8 +15,6 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import Field
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sitar.config import ModelConfig
@@ -77,6 +75,9 @@ class DFR(LastLayerMethod):
         return weight, bias
 
     def _regress(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
+        from sklearn.exceptions import ConvergenceWarning  # imported only here: it takes seconds, for every method
+        from sklearn.linear_model import LogisticRegression
+
         model = LogisticRegression(C=self.config.inverse_penalty, solver="liblinear", random_state=0, max_iter=1000)
         renamed = model.get_params()["penalty"] == "deprecated"  # scikit-learn 1.8 has renamed the setting
         model.set_params(**({"l1_ratio": 1} if renamed else {"penalty": "l1"}))

@@ -20,6 +20,8 @@ from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.errors import ConfigError
 from sitar.functional.denoising import antithetic_noise, class_errors, even_timesteps, noised, random_timesteps
+from sitar.functional.draws import normal_like
+from sitar.functional.reduce import global_mean
 from sitar.methods.base import GradientPhase, Method, Objective, Phase
 from sitar.models import Standardise
 from sitar.models.feature_denoiser import FeatureDenoiser
@@ -97,9 +99,9 @@ class Diffusion(Method):
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the error of the predicted noise at a random step, as the mean over batch and pixels."""
         x = self.backbone(batch.x)
-        t, noise = random_timesteps(x, self.config.diffusion_steps), torch.randn_like(x)
+        t, noise = random_timesteps(x, self.config.diffusion_steps), normal_like(x)
         predicted = self.denoiser(noised(x, noise, self.alphas_cumprod[t]), t, batch.y)
-        return {"loss": (predicted.float() - noise).square().mean()}
+        return {"loss": global_mean((predicted.float() - noise).square().mean())}
 
     def logits(self, x: Tensor) -> Tensor:
         """Return log p(y) minus each class's error. The error is no likelihood, so the softmax is not calibrated."""

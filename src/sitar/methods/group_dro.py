@@ -17,6 +17,7 @@ from torch import Tensor
 from sitar.config import ModelConfig, NamedConfig
 from sitar.data.types import GroupBatch, GroupTask
 from sitar.functional.losses import sample_cross_entropy
+from sitar.functional.reduce import global_mean
 from sitar.functional.risk import group_risks
 from sitar.methods.base import GradientPhase, NetworkMethod, Objective, Phase, equal_sampling
 from sitar.registry import METHODS
@@ -53,4 +54,4 @@ class GroupDRO(NetworkMethod):
         mixture = self.mixture * ascent.exp()
         mixture = mixture / mixture.sum()
         self.mixture.copy_(mixture)
-        return {"loss": (mixture * risks).sum(), "cross_entropy": losses.mean(), "mixture": mixture}
+        return {"loss": (mixture * risks).sum(), "cross_entropy": global_mean(losses.mean()), "mixture": mixture}

@@ -16,7 +16,7 @@ from torch import Tensor
 from sitar.data.types import TrainBatch
 from sitar.functional.losses import cross_entropy
 from sitar.functional.smoothness import jacobian_norm
-from sitar.methods.base import NetworkMethod, WeightedConfig
+from sitar.methods.base import NetworkMethod, WeightedConfig, settled
 from sitar.registry import METHODS
 
 
@@ -32,6 +32,6 @@ class Jacobian(NetworkMethod):
 
     def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         fit = cross_entropy(self.logits(batch.x), batch.y, self.class_weight)
-        with self.settled():
+        with settled(self):
             slope = jacobian_norm(self.logits, batch.x, self.config.projections)
         return {"loss": fit + self.config.lambda_ / 2 * slope, "cross_entropy": fit, "jacobian": slope}

@@ -17,6 +17,7 @@ from torch import Tensor
 from sitar.config import ModelConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.functional.losses import cross_entropy
+from sitar.functional.reduce import gathered, global_mean
 from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models.build import build_network
 from sitar.registry import METHODS
@@ -66,8 +67,9 @@ class JTT(WeightedMethod):
         """
         logits = self.first(batch.x)
         wrong = logits.detach().argmax(1) != batch.y
-        self.wrong.copy_(self.wrong.scatter(0, batch.index, wrong))
-        return {"loss": cross_entropy(logits, batch.y, self.class_weight), "errors": wrong.float().mean()}
+        self.wrong.copy_(self.wrong.scatter(0, gathered(batch.index), gathered(wrong)))
+        loss = cross_entropy(logits, batch.y, self.class_weight)
+        return {"loss": loss, "errors": global_mean(wrong.float().mean())}
 
     def second_loss(self, batch: TrainBatch) -> dict[str, Tensor]:
         return {"loss": cross_entropy(self.second(batch.x), batch.y, self.class_weight)}

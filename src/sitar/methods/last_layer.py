@@ -10,9 +10,13 @@ from pydantic import Field
 from torch import Tensor
 
 from sitar.config import ModelConfig
+from sitar.data.rows import select
 from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.losses import cross_entropy
+from sitar.memory import check_memory
 from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase, WeightedConfig
+
+BYTES = 20  # of a feature while a last layer is fitted: in float32, in float64, and scaled
 
 
 class LastLayerConfig(WeightedConfig):
@@ -29,6 +33,12 @@ class LastLayerMethod(NetworkMethod):
         self.register_buffer("held_out", hold_out(config.held_out, task.num_train))
 
     def phases(self) -> Iterator[Phase]:
+        samples, width = int(self.held_out.sum()), self.network.last_layer.in_features
+        check_memory(
+            samples * width * BYTES,
+            f"The last layer is fitted to {samples:,} held-out samples with {width:,} features each at once",
+            f"Lower method.held_out, which is {self.config.held_out:g}.",
+        )
         objective = Objective(self.loss, list(self.parameters()))
         yield GradientPhase("first", (objective,), indices=(~self.held_out).nonzero().squeeze(1), select=False)
         yield FitPhase("last layer", self.refit)
@@ -39,8 +49,7 @@ class LastLayerMethod(NetworkMethod):
     def held_out_features(self, split: TrainSplit) -> tuple[Tensor, Tensor]:
         """Return the inputs of the last layer for the held-out samples, and their indices in `split`."""
         index = self.held_out.nonzero().squeeze(1)
-        held_out = split.x[index.to(split.x.device)]
-        return in_batches(self.network.features, held_out, split.y.device, self.evaluation_batch), index
+        return in_batches(self.network.features, select(split.x, index), split.y.device, self.evaluation_batch), index
 
     def refit(self, split: TrainSplit) -> None:
         features, index = self.held_out_features(split)

@@ -16,6 +16,7 @@ from torch import Tensor
 from sitar.config import ModelConfig
 from sitar.data.types import Task, TrainBatch
 from sitar.functional.losses import sample_cross_entropy, weighted_mean
+from sitar.functional.reduce import gathered, global_mean
 from sitar.methods.base import Bottleneck, GradientPhase, Objective, Phase, WeightedConfig, WeightedMethod
 from sitar.models.build import build_network
 from sitar.registry import METHODS
@@ -54,7 +55,7 @@ class LfF(WeightedMethod):
         biased_loss = sample_cross_entropy(biased, batch.y)
         debiased_loss = sample_cross_entropy(debiased, batch.y)
 
-        self.label.copy_(self.label.scatter(0, batch.index, batch.y))
+        self.label.copy_(self.label.scatter(0, gathered(batch.index), gathered(batch.y)))
         b = self.relative(self.biased_losses, biased_loss, batch)
         d = self.relative(self.debiased_losses, debiased_loss, batch)
         difficulty = b / (b + d + EPS)
@@ -63,7 +64,7 @@ class LfF(WeightedMethod):
         weight = self.sample_weight(batch.y)  # not used above, where losses are relative to their class
         easy = weighted_mean(self.config.q * confidence**self.config.q * biased_loss, weight)
         hard = weighted_mean(difficulty * debiased_loss, weight)
-        return {"loss": easy + hard, "biased": easy, "debiased": hard, "difficulty": difficulty.mean()}
+        return {"loss": easy + hard, "biased": easy, "debiased": hard, "difficulty": global_mean(difficulty.mean())}
 
     def relative(self, table: Tensor, loss: Tensor, batch: TrainBatch) -> Tensor:
         """Update the running means of a network's losses, and return those of this batch.
@@ -73,7 +74,7 @@ class LfF(WeightedMethod):
         old, new = table[batch.index], loss.detach().to(table)
         decay = self.config.decay
         mean = torch.where(old == UNSEEN, new, decay * old + (1 - decay) * new)
-        table.copy_(table.scatter(0, batch.index, mean))
+        table.copy_(table.scatter(0, gathered(batch.index), gathered(mean)))
         classes = torch.arange(self.num_classes, device=table.device)
         of_class = self.label == classes.unsqueeze(1)
         largest = torch.where(of_class, table, 0.0).amax(1)

@@ -52,6 +52,7 @@ class Refitted(Method):
         super().__init__()
         self.base = base
         self.needs_groups, self.vae_learns = base.needs_groups, base.vae_learns
+        self.needs_unlabelled = base.needs_unlabelled
         self.evaluation_batch = base.evaluation_batch
         self.inputs = RefitInputs(base)
         self.features = features

@@ -14,15 +14,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sitar.config import ModelConfig, NamedConfig
+from sitar.data.rows import select
 from sitar.data.types import Task, TrainBatch, TrainSplit, in_batches
 from sitar.functional.last_layer import fit_last_layer
 from sitar.functional.losses import gaussian_kl, reconstruction, reparameterise
 from sitar.functional.precision import in_float64
+from sitar.memory import check_memory
 from sitar.methods.base import Bottleneck, FitPhase, GradientPhase, Method, Objective, Phase
 from sitar.models.build import build_vae
 from sitar.registry import METHODS
 
 USED = 0.01  # variance of an axis's posterior means from which the VAE uses it (Burda et al., 2016)
+BYTES = 12  # of a latent while the logistic regression is fitted: in float32 and in float64
 MOST_COUNTED = 2000  # samples whose latents say which axes are used
 
 
@@ -51,7 +54,7 @@ class BetaVAE(Method):
 
     def __init__(self, config: BetaVAEConfig, model: ModelConfig, task: Task) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.num_train = config, task.num_train
         self.build = lambda: build_vae(model, task)
         self.vae = self.build()
         self.head = nn.Linear(model.axes, task.num_classes)
@@ -62,6 +65,12 @@ class BetaVAE(Method):
         self.register_buffer("beta", torch.tensor(config.beta) if config.restarts else None)
 
     def phases(self) -> Iterator[Phase]:
+        samples, axes = self.num_train if self.shown is None else len(self.shown), self.head.in_features
+        check_memory(
+            samples * axes * BYTES,
+            f"The logistic regression is fitted to {samples:,} samples with {axes:,} axes each at once",
+            "Show the method fewer samples: method.max_samples=100000.",
+        )
         learned = [p for name, p in self.vae.named_parameters() if not name.startswith("backbone.")]
         for start in range(self.config.restarts + 1):
             name = f"vae, start {start + 1}" if start else "vae"
@@ -93,9 +102,7 @@ class BetaVAE(Method):
         assert self.used is not None
         assert self.beta is not None
         index = torch.arange(len(split)) if self.shown is None else self.shown
-        x = split.x[
-            index[:: max(1, len(index) // MOST_COUNTED)].to(split.x.device)
-        ]  # from first to last: may be sorted
+        x = select(split.x, index[:: max(1, len(index) // MOST_COUNTED)])  # from first to last: may be sorted
         mu = in_batches(lambda inputs: self.vae.encode(inputs)[0], x, split.y.device, self.evaluation_batch)
         self.used[start] = (mu.var(0) >= USED).sum()
         if self.used[start] == 0 and start < self.config.restarts:
@@ -111,7 +118,7 @@ class BetaVAE(Method):
         """Fit the logistic regression. Every class that occurs counts the same."""
         x, y = split.x, split.y
         if self.shown is not None:
-            x, y = x[self.shown.to(x.device)], y[self.shown.to(y.device)]
+            x, y = select(x, self.shown), y[self.shown.to(y.device)]
         mu = in_batches(lambda inputs: self.vae.encode(inputs)[0], x, y.device, self.evaluation_batch)
         weight = 1.0 / in_float64(torch.bincount(y)[y])
         start = torch.zeros_like(self.head.weight), torch.zeros_like(self.head.bias)

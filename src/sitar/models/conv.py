@@ -8,7 +8,8 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
-KERNEL, STRIDE, PADDING = 4, 2, 1
+from sitar.models.halving import KERNEL, PADDING, STRIDE, Doubling, Halving
+
 _SMALLEST = 7
 
 
@@ -42,7 +43,7 @@ class ConvEncoder(nn.Module):
         self.channels = (inputs, *widths)
         layers: list[nn.Module] = []
         for before, after in pairwise(self.channels):
-            layers += [nn.Conv2d(before, after, KERNEL, STRIDE, PADDING), nn.ReLU()]
+            layers += [Halving(before, after), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Flatten())
         self.map_shape = (widths[-1], *self.sizes[-1])
         self.out_features = widths[-1] * self.sizes[-1][0] * self.sizes[-1][1]
@@ -61,7 +62,7 @@ class ConvDecoder(nn.Module):
         widths, sizes = encoder.channels[::-1], encoder.sizes[::-1]
         for i, (before, after) in enumerate(pairwise(widths)):
             extra = (sizes[i + 1][0] - STRIDE * sizes[i][0], sizes[i + 1][1] - STRIDE * sizes[i][1])
-            layers += [nn.ConvTranspose2d(before, after, KERNEL, STRIDE, PADDING, output_padding=extra), nn.ReLU()]
+            layers += [Doubling(before, after, extra), nn.ReLU()]
         layers[-1] = nn.Sigmoid()
         self.layers = nn.Sequential(*layers)
 

@@ -91,7 +91,9 @@ def _ask(url: str, seconds: float) -> str | None:
 
 
 def _patience() -> float:
+    """Return how many seconds to wait. What is no time that one can wait counts as not said."""
     try:
-        return float(os.environ["HF_HUB_ETAG_TIMEOUT"])
+        seconds = float(os.environ["HF_HUB_ETAG_TIMEOUT"])
     except (KeyError, ValueError):
         return PATIENCE
+    return seconds if 0 <= seconds <= threading.TIMEOUT_MAX else PATIENCE

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sitar.errors import ConfigError
+from sitar.files import user_path
 from sitar.models.hub import cannot_be_had, described_by_timm, weights_on_this_machine
 
 HUB, RANDOM = "hub", "random"
@@ -29,7 +30,7 @@ class PretrainedEncoder(nn.Module):
         if stride_in_1x1:
             _move_stride(self.network, name)
         if weights not in (HUB, RANDOM):
-            _load(self.network, Path(weights).expanduser(), name)
+            _load(self.network, user_path(weights), name)
         self.out_features = _width(self.network, name, shape)
         expected = self.network.pretrained_cfg  # type: ignore[union-attr]
         for key in ("mean", "std"):
@@ -89,7 +90,7 @@ def check_weights(name: str, weights: str) -> None:
     described_by_timm(name)
     if weights == HUB:
         weights_on_this_machine(name)
-    elif weights != RANDOM and not Path(weights).expanduser().is_file():
+    elif weights != RANDOM and not user_path(weights).is_file():
         raise ConfigError(f"model.encoder_weights {weights!r} is not a file.")
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import torch
 from torch import Tensor, nn
 
 from sitar.errors import ConfigError
 from sitar.functional.correlation import LabelMoments, pooled_moments
 
-NAMES = tuple(field.name for field in fields(LabelMoments))
+NAMES = ("mean", "label_mean", "variance", "with_label", "label_variance", "samples")  # all that can be pooled
 
 
 class RunningMoments(nn.Module):
@@ -43,7 +41,7 @@ class RunningMoments(nn.Module):
     @property
     def moments(self) -> LabelMoments:
         """Return the moments so far, in float32. Before the first batch no feature tracks the label."""
-        return LabelMoments(*(self.get_buffer(name).float() for name in NAMES))
+        return LabelMoments(**{name: self.get_buffer(name).float() for name in NAMES})
 
     @torch.no_grad()
     def forward(self, batch: LabelMoments) -> LabelMoments:

@@ -21,6 +21,7 @@ import yaml
 from sitar.errors import ConfigError
 from sitar.plugins import find_plugins, one_line
 from sitar.registry import unknown
+from sitar.yaml_text import read_yaml, yaml_nodes
 
 logger = logging.getLogger(__name__)
 
@@ -167,9 +168,8 @@ def _text(file: Traversable, what: str) -> str:
 
 def _parse(text: str, name: str) -> SettingsFile:
     try:
-        values = yaml.safe_load(text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError) as error:
+        values, root = read_yaml(text), yaml_nodes(text)
+    except ValueError as error:
         raise ConfigError(f"{name!r} is not valid YAML: {error}") from error
     values = {} if values is None else values
     if not isinstance(values, dict):

@@ -10,7 +10,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from sitar.errors import RunError
-from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, without_places
+from sitar.given import Kind, given_to, kinds_of, marked
+from sitar.privacy import shareable
+from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, without_places
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
@@ -33,13 +35,24 @@ class Row:
         return [run.result for run in self.runs]
 
     @property
-    def needs_groups(self) -> bool:
-        return bool(self.results[0].get("needs_groups"))
+    def given(self) -> dict[str, Any]:
+        """Return what the runs were given besides inputs and labels, by its key in result.json."""
+        return given_to(self.results[0])
 
     @property
-    def answers(self) -> int:
-        """Return to how many answers about new images the last layer was fitted again. It is 0 for most runs."""
-        return self.results[0].get("answers", 0)
+    def was_given_more(self) -> bool:
+        """Return whether the runs were given more than inputs and labels, so that they are no rivals of the others."""
+        return bool(self.kinds)
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Return the kinds of what they were given besides. Most runs were given nothing."""
+        return kinds_of(self.results[0])
+
+    @property
+    def marked_label(self) -> str:
+        """Return the label with the marks of these kinds."""
+        return marked(self.label, self.results[0])
 
     def summary(self, split: str, metric: str) -> dict[str, Any]:
         """Return mean, standard deviation over seeds (None for one) and the single values of a metric.
@@ -70,7 +83,12 @@ class Comparison:
     dataset: str
     rows: list[Row]
     runs: list[ComparedRun]
+    with_paths: bool = True  # whether folders of this machine may be shown
     name: str = ""  # of the data, where others in the report are of the same dataset: with what tells them apart
+
+    def shown(self, text: str) -> str:
+        """Return a text with paths, as it may be shown."""
+        return text if self.with_paths else shareable(text)
 
     @property
     def splits(self) -> list[str]:
@@ -115,11 +133,12 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
     Where files lie does not count: data that moved is the same data. Other data under the same settings is told apart
     by where it lies.
     """
-    together: dict[tuple[str, str | None], list[Run]] = {}
+    together: dict[tuple[str, str | None, str | None], list[Run]] = {}
     known = {_settings_key(run): run.data_checksum for run in reversed(runs) if run.data_checksum is not None}
     for run in runs:
         key = _settings_key(run)
-        together.setdefault((key, run.data_checksum or known.get(key)), []).append(run)
+        data = run.data_checksum or known.get(key)
+        together.setdefault((key, data, run.unlabelled_checksum), []).append(run)
     settings = [_told_apart(members[0], [others[0] for others in together.values()]) for members in together.values()]
     rows = []
     for mine, members in zip(settings, together.values(), strict=True):
@@ -143,8 +162,9 @@ def _answers(settings: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]]) -
 
 
 def _identity(run: Run) -> str:
-    """Return what makes a run this one: its settings, but not where files lie, and the checksum of its data."""
-    return json.dumps([without_places(run.config), run.data_checksum], sort_keys=True, default=str)
+    """Return what makes a run this one: its settings, but not where files lie, and the checksums of its data."""
+    checksums = [run.data_checksum, run.unlabelled_checksum]
+    return json.dumps([without_places(run.config), *checksums], sort_keys=True, default=str)
 
 
 def _settings_key(run: Run) -> str:
@@ -171,8 +191,11 @@ def _told_apart(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     return {**mine, "preset": str(mine.get("preset") or run.result.get("preset") or "custom")}
 
 
-def compare_runs(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[str, str]]]:
-    """Return comparisons, one for each data set, and (path, reason) of what is left out."""
+def compare_runs(paths: Sequence[Path], *, with_paths: bool = True) -> tuple[list[Comparison], list[tuple[str, str]]]:
+    """Return comparisons, one for each data set, and (path, reason) of what is left out.
+
+    Without `with_paths`, settings tell no folder of this machine.
+    """
     of_data: dict[str, list[Run]] = {}
     left_out: list[tuple[str, str]] = []
     seen: dict[str, Path] = {}
@@ -180,6 +203,8 @@ def compare_runs(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[st
         try:
             run = Run.read(RunFolder(path))
             key, data, _ = _identity(run), _data(run), run.metrics
+            if not with_paths:
+                run = replace(run, config=shareable(run.config))
         except RunError as error:
             left_out.append((str(path), str(error)))
             continue
@@ -190,12 +215,13 @@ def compare_runs(paths: Sequence[Path]) -> tuple[list[Comparison], list[tuple[st
         of_data.setdefault(data, []).append(run)
     if not of_data:
         raise RunError("No finished run to report on. " + " ".join(reason for _, reason in left_out))
-    return _named([_comparison(runs) for runs in of_data.values()]), left_out
+    comparisons = [replace(_comparison(runs), with_paths=with_paths) for runs in of_data.values()]
+    return _named(comparisons), left_out
 
 
 def name_of(explanation: Mapping[str, Any]) -> str:
     """Return what a run is called that an explanation is of."""
-    return f"{explanation['preset']}, seed {explanation['seed']}"
+    return f"{preset_name(str(explanation['preset']))}, seed {explanation['seed']}"
 
 
 def _named(comparisons: list[Comparison]) -> list[Comparison]:

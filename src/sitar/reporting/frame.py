@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sitar.errors import ConfigError, RunError
+from sitar.files import user_path
+from sitar.given import KEYS, given_to
 from sitar.run_folder import Run, RunFolder
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Place = str | os.PathLike[str] | RunFolder | Run
 COLUMNS = (
-    "run", "preset", "dataset", "method", "needs_groups", "seed",
+    "run", "preset", "dataset", "method", *KEYS, "seed",
     "split", "metric", "group", "n", "value", "low", "high",
 )  # fmt: skip
 ACCURACY = "accuracy"  # the metric of a row of one group
@@ -45,7 +46,7 @@ def _runs(place: Place) -> Iterator[Run]:
     if isinstance(place, Run):
         yield place
         return
-    folder = place if isinstance(place, RunFolder) else RunFolder(Path(place).expanduser())
+    folder = place if isinstance(place, RunFolder) else RunFolder(user_path(place))
     if folder.is_started:
         yield Run.read(folder)
         return
@@ -62,7 +63,7 @@ def _runs(place: Place) -> Iterator[Run]:
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
     result = run.result
-    about = {name: result.get(name) for name in ("preset", "dataset", "method", "needs_groups", "seed")}
+    about = {name: result.get(name) for name in ("preset", "dataset", "method", "seed")} | given_to(result)
     about["run"] = str(run.folder.path)
     for split, metrics in result["splits"].items():
         of_split = {**about, "split": split, "n": metrics["n"]}

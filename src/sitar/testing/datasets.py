@@ -20,6 +20,7 @@ from sitar.config import NamedConfig, section_config
 from sitar.data import load_data
 from sitar.data.base import Dataset
 from sitar.data.published_counts import compare_counts
+from sitar.data.rows import Stored
 from sitar.data.sample_table import SampleTable
 from sitar.data.types import Data, TrainSplit
 from sitar.errors import DataError
@@ -76,7 +77,8 @@ def check_describes_itself(case: DatasetCase) -> None:
 def check_loads(case: DatasetCase) -> None:
     """The data loads: every split has as many labels as inputs, all of one shape, and labels that are classes."""
     train, shape = case.data.train, case.data.train.x.shape[1:]
-    assert train.x.dtype in (torch.uint8, torch.float32), f"inputs are {train.x.dtype}: give uint8 images or float32"
+    kinds = (torch.uint8, torch.float32, torch.float16)
+    assert train.x.dtype in kinds, f"inputs are {train.x.dtype}: give uint8 images, float32, or features as float16"
     assert len(shape) in (1, 3), f"inputs have the shape {tuple(shape)}: give (features,) or (channel, height, width)"
     for name, split in {TRAIN: train, **case.data.evaluation}.items():
         assert len(split.x) == len(split.y) > 0, f"{name} has {len(split.x)} inputs and {len(split.y)} labels"
@@ -182,10 +184,11 @@ def check_missing_files_are_named(case: DatasetCase) -> None:
 
 
 def check_images_can_be_prepared(case: DatasetCase) -> None:
-    """`prepare` decodes the image of every sample, or says that there are no image files (None)."""
+    """`prepare` decodes the image of every sample, or reads its features, or says that there is no cache (None)."""
     prepared = case.dataset.prepare(case.config())
     if prepared is not None:
         assert len(prepared.samples) == len(case.samples), "prepare has other samples than the table"
+    if prepared is not None and prepared.images is not None:
         assert len(prepared.images.images) == len(case.samples), "not every sample has a decoded image"
 
 
@@ -198,6 +201,7 @@ def check_box_lies_in_the_image(case: DatasetCase) -> None:
         assert 0 <= top < bottom <= 1, f"top and bottom are {top} and {bottom}"
 
 
+COMPARED = 4096  # samples that are compared at a time
 DATASET_CHECKS = (
     check_is_a_dataset,
     check_describes_itself,
@@ -240,11 +244,16 @@ def assert_same_data(a: Data, b: Data) -> None:
     assert (a.classes, a.attributes) == (b.classes, b.attributes), "classes or attributes differ"
     assert list(a.evaluation) == list(b.evaluation), f"splits are {list(b.evaluation)}, and were {list(a.evaluation)}"
     for name, (one, two) in _tensors(a, b).items():
-        assert one is two or (one is not None and two is not None and torch.equal(one, two)), f"{name} differs"
+        assert one is two or (one is not None and two is not None and _equal(one, two)), f"{name} differs"
 
 
-def _tensors(a: Data, b: Data) -> dict[str, tuple[Tensor | None, Tensor | None]]:
-    pairs: dict[str, tuple[Tensor | None, Tensor | None]] = {
+def _equal(one: Stored, two: Stored) -> bool:
+    pairs = zip(one.split(COMPARED), two.split(COMPARED), strict=True)
+    return one.shape == two.shape and one.dtype == two.dtype and all(torch.equal(a, b) for a, b in pairs)
+
+
+def _tensors(a: Data, b: Data) -> dict[str, tuple[Stored | None, Stored | None]]:
+    pairs: dict[str, tuple[Stored | None, Stored | None]] = {
         "train.x": (a.train.x, b.train.x),
         "train.y": (a.train.y, b.train.y),
     }

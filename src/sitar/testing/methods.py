@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, stack_module_state, vmap
 
 from sitar.config import NamedConfig, RunConfig, run_config
-from sitar.data.types import Data, GroupBatch, TrainBatch, TrainSplit, to_float
+from sitar.data.types import Data, TrainBatch, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
 from sitar.methods import FitPhase, GradientPhase, Method, Objective, build_method, data_for
 from sitar.registry import DATASETS, METHODS
@@ -57,7 +57,7 @@ class MethodCase:
     def config(self, *, seed: int = 0, rho: float = 0.8, epochs: int = EPOCHS) -> RunConfig:
         """Return the complete configuration of a short run."""
         sections = {
-            "data": {"name": toy.NAME, "classes": self.classes, "rho": rho},
+            "data": {"name": toy.NAME, "classes": self.classes, "rho": rho, "unlabelled": "val_ood"},
             "model": MODEL,
             "method": {"name": self.name, **self.options},
             "train": {**TRAIN, "epochs": epochs},
@@ -86,7 +86,8 @@ class MethodCase:
     @functools.cached_property
     def data(self) -> Data:
         """Return the toy data as the method may see it."""
-        return data_for(self.config(), toy.Toy.load(toy.ToyConfig(classes=self.classes)))
+        with DATASETS.holding({toy.NAME: toy.Toy}):
+            return data_for(self.config(), toy.Toy.load(toy.ToyConfig(classes=self.classes)))
 
     def fresh(self, seed: int = 0) -> Method:
         """Return the untrained method."""
@@ -96,24 +97,26 @@ class MethodCase:
         """Yield each objective of each gradient phase, with a batch for it, in the order of training."""
         split = self.data.train.to(device)
         method = self.fresh(seed).to(device)
+        method.observe(split, None if self.data.nuisances is None else self.data.nuisances.to(device))
         method.begin_epoch(1)
         for phase in gradient_phases(method, split):
             for objective in phase.objectives:
                 batch = batch_of(split, phase)
-                yield LossModule(method, objective), batch
+                yield LossModule(method, objective, type(batch)), batch
                 objective.loss(batch)  # later phases may read what it leaves in buffers
 
 
 class LossModule(nn.Module):
     """This module computes an objective's loss, for tools that work on modules."""
 
-    def __init__(self, method: Method, objective: Objective) -> None:
+    def __init__(self, method: Method, objective: Objective, batch: type[TrainBatch] = TrainBatch) -> None:
         super().__init__()
         self.method = method
         self.objective = objective
+        self.batch = batch
 
     def forward(self, *parts: Tensor) -> dict[str, Tensor]:
-        return self.objective.loss(GroupBatch(*parts) if self.method.needs_groups else TrainBatch(*parts))
+        return self.objective.loss(self.batch(*parts))
 
 
 @contextmanager
@@ -131,7 +134,7 @@ def fresh(config: RunConfig, data: Data, seed: int = 0) -> Method:
     """Return an untrained method for `data`, of which it sees what it may."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return build_method(config, data_for(config, data).task)
+        return build_method(config, data_for(config, data, to_learn=False).task)
 
 
 def gradient_phases(method: Method, split: TrainSplit) -> Iterator[GradientPhase]:

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sitar.config import NamedConfig
-from sitar.data.base import Dataset
+from sitar.data.base import DataConfig, Dataset
 from sitar.data.sample_table import SampleTable
 from sitar.data.types import Data
 from sitar.progress import Watch, unwatched
@@ -23,7 +22,7 @@ NAME = "contract_toy"
 PIXELS = 14
 
 
-class ToyConfig(NamedConfig):
+class ToyConfig(DataConfig):
     """These are the settings of the toy."""
 
     name: Literal["contract_toy"] = NAME

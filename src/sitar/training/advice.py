@@ -1,4 +1,4 @@
-"""Warn of settings that are allowed, and that we have seen to go wrong together (docs/encoders.md)."""
+"""Warn of settings that are allowed, and that we have seen to go wrong together (docs/encoders.md, docs/scale.md)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from sitar.config import RunConfig
+from sitar.memory import free_memory
 from sitar.models.pretrained import RANDOM, expected_size
 
 logger = logging.getLogger(__name__)
 
 
-def warn(config: RunConfig, shape: Sequence[int]) -> None:
-    """Warn of what is known of these settings on inputs of a shape. Training goes on."""
-    for sentence in _advice(config, shape):
+def warn(config: RunConfig, shape: Sequence[int], size: int = 0) -> None:
+    """Warn of what is known of these settings on inputs of a shape, `size` bytes of them. Training goes on."""
+    for sentence in (*_advice(config, shape), *_size_advice(config, size)):
         logger.warning(sentence)
+
+
+def _size_advice(config: RunConfig, size: int) -> Iterator[str]:
+    free = free_memory()
+    if free is not None and size > free and config.train.shuffle == "samples":
+        yield (
+            f"The training data has {size / 1e9:,.1f} GB and {free / 1e9:,.1f} GB of memory are free, so samples in "
+            "random order are read from the disk one by one. train.shuffle=blocks reads neighbours together "
+            "(docs/scale.md)."
+        )
 
 
 def _advice(config: RunConfig, shape: Sequence[int]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from sitar.registry import DATASETS, METHODS
 
 PACKAGES = ("sitar", "torch", "timm", "numpy", "pillow", "scikit-learn", "pydantic", "safetensors")
 EXTRAS = {
+    "accelerate": "sitar[accelerate]",
     "diffusers": "sitar[diffusion]",
     "huggingface_hub": "sitar[hub]",
     "onnx": "sitar[onnx]",
@@ -24,9 +25,11 @@ EXTRAS = {
     "onnxscript": "sitar[onnx]",
     "fairlearn": "sitar[fairlearn]",
     "mlflow": "sitar[mlflow]",
+    "optuna": "sitar[optuna]",
     "pandas": "sitar[pandas]",
     "pyarrow": "sitar[parquet]",
     "pydicom": "sitar[medical]",
+    "ray": "sitar[ray]",
     "starlette": "sitar[ask]",
     "tensorboard": "sitar[tensorboard]",
     "tifffile": "sitar[medical]",

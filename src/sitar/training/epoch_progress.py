@@ -18,8 +18,9 @@ from sitar.progress import LINE_SECONDS
 class ProgressBar:
     """A progress bar shows a run's epochs on standard error. With `enabled=False` it shows nothing."""
 
-    def __init__(self, enabled: bool = True) -> None:
+    def __init__(self, enabled: bool = True, processes: int = 1) -> None:
         self.enabled = enabled
+        self.processes = processes  # that share an evaluation
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
         self.task: TaskID | None = None
@@ -55,7 +56,7 @@ class ProgressBar:
 
     def evaluating(self, split: str, total: int) -> Callable[[int], None]:
         """Return a function that is told how many samples of a split are done, so that slow scoring shows progress."""
-        began = time.perf_counter()
+        began, total = time.perf_counter(), -(-total // self.processes)
 
         def watch(done: int) -> None:
             now = time.perf_counter()

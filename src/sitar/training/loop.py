@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sitar.config import LAST, RunConfig
+from sitar.config import LAST, DataOn, RunConfig
 from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import ConfigError, TrainingError
 from sitar.evaluation.predict import predict_split
@@ -23,21 +24,25 @@ from sitar.methods.base import FitPhase, GradientPhase, Method
 from sitar.models.weights import to_bytes
 from sitar.run_folder import RunFolder
 from sitar.splits import VAL
-from sitar.training.checkpoint import State, save_state, snapshot, to_cpu
+from sitar.training.averaging import Average
+from sitar.training.checkpoint import State, save_state, snapshot, taking_up, to_cpu
+from sitar.training.compiling import compiled
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.optimise import restore_optimiser
 from sitar.training.plan import Plan, plan_phase
+from sitar.training.processes import ALONE, Processes
 from sitar.training.seeding import INIT, NOISE, seed_everything
 from sitar.training.step import CapturedStep, EagerStep
 from sitar.training.threads import Rehearsal
 
+logger = logging.getLogger(__name__)
 RESIDENT_SHARE = 0.6  # of the free memory of a device that training data may take
 GLANCE_SECONDS = 0.5  # between looks at a running epoch
 OnEpoch = Callable[[int, dict[str, Any]], None]
 
 
 class Loop:
-    """Runs a method's phases on one device. All that it must remember across a stop is in `state`."""
+    """Runs a method's phases on the device of one process. All that it must remember across a stop is in `state`."""
 
     def __init__(
         self,
@@ -48,32 +53,60 @@ class Loop:
         folder: RunFolder,
         device: torch.device,
         shown: ProgressBar,
+        processes: Processes = ALONE,
+        beside: Loop | None = None,  # which holds the same data on the device already
     ) -> None:
         self.method = method.to(device)
         self.config = config
         self.folder = folder
         self.device = device
         self.shown = shown
-        self.train = _resident(data.train, device)
-        capturable = self.train.x.device.type == "cuda"
+        self.processes = processes
+        if beside is None:
+            self.train = _resident(data.train, device, config.train.data_on)
+            self.nuisances = None if data.nuisances is None else data.nuisances.to(device)
+        else:
+            self.train, self.nuisances = beside.train, beside.nuisances
+        capturable = device.type == "cuda" and not self.train.draws_from_host
         if config.train.step == "captured" and not capturable:
-            raise ConfigError(
-                "train.step 'captured' needs a CUDA device whose memory holds the training data. Use 'auto' or 'eager'."
-            )
+            needs = "a CUDA device" if device.type != "cuda" else "unlabelled inputs that lie on the device"
+            raise ConfigError(f"train.step 'captured' needs {needs}. Use 'auto' or 'eager'.")
         self.captured = capturable and config.train.step != "eager"
+        if config.train.compile and processes.count > 1:
+            raise ConfigError(
+                "train.compile=true is for one process: a compiled loss exchanges no messages. Leave it out."
+            )
         watched = {name: data.evaluation[name] for name in config.train.evaluate if name in data.evaluation}
-        self.watched = {name: _on(split, device) for name, split in watched.items()}
+        self.watched = (
+            {name: _on(split, device) for name, split in watched.items()} if beside is None else beside.watched
+        )
         self.epoch = 0  # of the phase that runs, counted from 1
         self.lines = 0  # of metrics.jsonl
         self.seconds = 0.0  # before the last start
         self.started = self.saved = 0.0  # readings of the clock
         self.selected_epoch: int | None = None
+        self.planned: Plan | None = None  # what the step is built for
+        self.step: EagerStep | None = None
 
     def run(self, state: State | None, on_epoch: OnEpoch = lambda step, line: None) -> None:
         """Run every phase, or the rest of them from a checkpoint's `state`.
 
         `on_epoch` is given every line of metrics.jsonl with its number, counted from 1.
         """
+        for turn in self.turns(state, on_epoch):
+            self.take(turn)
+
+    def take(self, turn: Turn) -> None:
+        """Run the steps of an epoch."""
+        if turn.plan is not self.planned:
+            began = time.perf_counter()
+            self.planned, self.step = turn.plan, self.build_step(turn)
+            turn.began += time.perf_counter() - began  # it is no part of the epoch
+        assert self.step is not None
+        self._epoch(turn, self.step)
+
+    def turns(self, state: State | None, on_epoch: OnEpoch = lambda step, line: None) -> Iterator[Turn]:
+        """Do all that `run` does, but the steps: yield each epoch, whose steps the caller runs before it goes on."""
         self.on_epoch = on_epoch
         self.started = self.saved = time.perf_counter()
         first = self._restore(state)
@@ -93,12 +126,24 @@ class Loop:
             if isinstance(phase, FitPhase):
                 self._fit(phase, number)
             else:
-                self._train(phase, number, progress)
+                yield from self._train(phase, number, progress)
             self._save(number + 1, progress=None)
 
     @contextmanager
     def rehearse(self) -> Iterator[Rehearsal | None]:
         """Lend a step of the first phase to try out, always on the same batch, and put back all that it has changed.
+
+        A first phase without steps lends None.
+        """
+        with self.first_turn() as turn:
+            lent = None if turn is None else rehearsal(self.build_step(turn), [turn])
+            if lent is not None and self.config.train.compile:
+                lent.step()  # it is compiled in its first step
+            yield lent
+
+    @contextmanager
+    def first_turn(self) -> Iterator[Turn | None]:
+        """Lend the first epoch to try out, with optimisers of its own, and put back all that it has changed.
 
         A first phase without steps lends None. As for a captured step, all that a method changes is in its state.
         """
@@ -106,22 +151,16 @@ class Loop:
         try:
             with torch.random.fork_rng(devices=[]):
                 phase = next(self.method.phases(), None)
-                yield self._rehearsal(phase) if isinstance(phase, GradientPhase) else None
+                if not isinstance(phase, GradientPhase):
+                    yield None
+                    return
+                plan = plan_phase(phase, 0, len(self.train), self.config)
+                self.method.train()
+                self.method.observe(self.train, self.nuisances)  # a step may read what this finds
+                yield Turn(self, plan, plan.optimisers(self.device), 0, time.perf_counter())
         finally:
             self.method.zero_grad(set_to_none=True)
             restore()
-
-    def _rehearsal(self, phase: GradientPhase) -> Rehearsal:
-        plan = plan_phase(phase, 0, len(self.train), self.config)
-        self.method.train()
-        step = self._build_step(plan, plan.optimisers(self.device))  # training has new ones of its own
-        step.begin_epoch(plan.order(0))
-
-        def again() -> None:
-            step.position.zero_()
-            step(plan.rates(0))
-
-        return Rehearsal(again, plan.steps * plan.epochs)
 
     def elapsed(self) -> float:
         """Return the seconds of training, those before a stop included."""
@@ -132,7 +171,8 @@ class Loop:
         if state is not None:
             self.lines, self.seconds = state["lines"], state["seconds"]
             self.selected_epoch = state["selected_epoch"]
-            self.method.load_state_dict(state["method"])
+            with taking_up(self.folder):
+                self.method.load_state_dict(state["method"])
         self.folder.keep_metrics(self.lines)
         return 0 if state is None else state["phase"]
 
@@ -140,56 +180,87 @@ class Loop:
         self.shown.begin_phase(phase.name, 1, 1, 0)
         seed_everything(self.config.seed, NOISE, number, 0)
         self.method.eval()
+        self._observe()
         phase.fit(self.train)
+        self.processes.same(self.method)
 
-    def _train(self, phase: GradientPhase, number: int, progress: State | None) -> None:
+    def _train(self, phase: GradientPhase, number: int, progress: State | None) -> Iterator[Turn]:
         """Train for the epochs of a phase, or for those that are left, and keep the weights of the chosen one."""
         plan = plan_phase(phase, number, len(self.train), self.config)
         optimisers = plan.optimisers(self.device)
-        done, best = _continued(progress, optimisers)
-        self.method.train()  # before the step is built: a capture keeps the mode
-        step = self._build_step(plan, optimisers)
+        with taking_up(self.folder):
+            done, best = _continued(progress, optimisers)
+            average = Average(self.config.train.average_epochs, None if progress is None else progress.get("average"))
         self.shown.begin_phase(phase.name, plan.epochs, plan.steps, done)
         for epoch in range(done, plan.epochs):
             if best.is_stale(self.config.train.patience):
                 break
-            began = time.perf_counter()
-            line = {"phase": phase.name, "epoch": epoch + 1, **phase.facts, **self._epoch(plan, step, epoch)}
+            turn = self._begin_epoch(plan, optimisers, epoch)
+            yield turn
+            line = {"phase": phase.name, "epoch": epoch + 1, **phase.facts, **self._end_epoch(turn)}
+            average.add(self.method)
             if plan.is_evaluated(epoch):
-                line |= self._evaluate(phase)
-                self._consider(best, phase, line)
-            self._log(line, began)
+                with average.lent(self.method):
+                    line |= self._evaluate(phase)
+                    self._consider(best, phase, line)
+            self._log(line, turn.began)
             if self._checkpoint_is_due(epoch):
                 states = [optimiser.state_dict() for optimiser in optimisers]
-                self._save(number, {"epoch": epoch + 1, "optimisers": states, "best": vars(best)})
+                saved = {"epoch": epoch + 1, "optimisers": states, "best": vars(best), "average": average.state()}
+                self._save(number, saved)
+        self.forget_step()
+        average.give(self.method)
         if best.weights is not None:
-            self.method.load_state_dict(best.weights)
+            with taking_up(self.folder):
+                self.method.load_state_dict(best.weights)
         self.selected_epoch = best.epoch or plan.epochs
 
-    def _build_step(self, plan: Plan, optimisers: list[Optimizer]) -> EagerStep:
+    def _observe(self) -> None:
+        """Let the method look at the training data. What the first process has found counts."""
+        self.method.observe(self.train, self.nuisances)
+        self.processes.same(self.method)
+
+    def forget_step(self) -> None:
+        """Have the next epoch build its step anew. The memory of the old one is free again."""
+        self.planned = self.step = None
+
+    def build_step(self, turn: Turn) -> EagerStep:
+        """Build the step of an epoch, and of those that follow it in its phase."""
+        plan, optimisers = turn.plan, turn.optimisers
         sizes = {"batch_size": plan.batch_size, "steps": plan.steps, "device": self.device, "config": self.config.train}
+        sizes["processes"] = self.processes
+        objectives = plan.phase.objectives
+        if self.config.train.compile:
+            objectives = compiled(objectives)
         if self.captured:
             restore = snapshot(self.method, optimisers)
-            return CapturedStep(plan.phase.objectives, optimisers, self.train, **sizes, restore=restore)
-        return EagerStep(plan.phase.objectives, optimisers, self.train, **sizes)
+            return CapturedStep(objectives, optimisers, self.train, **sizes, restore=restore)
+        return EagerStep(objectives, optimisers, self.train, **sizes)
 
-    def _epoch(self, plan: Plan, step: EagerStep, epoch: int) -> dict[str, Any]:
-        """Run the steps of an epoch. Return the mean of each term of the loss, and the last learning rate."""
+    def _begin_epoch(self, plan: Plan, optimisers: list[Optimizer], epoch: int) -> Turn:
+        turn = Turn(self, plan, optimisers, epoch, time.perf_counter())
         self.epoch = epoch + 1
-        self.method.train()
+        self.method.train()  # before the step is built: a capture keeps the mode
+        self._observe()
         self.method.begin_epoch(epoch)
+        return turn
+
+    def _epoch(self, turn: Turn, step: EagerStep) -> None:
+        """Run the steps of an epoch, and hand back the sum of each term of the loss."""
+        plan, epoch = turn.plan, turn.epoch
         seed_everything(self.config.seed, NOISE, plan.number, epoch)
         step.begin_epoch(plan.order(epoch))
-        glanced = time.perf_counter()
-        for i in range(plan.steps):
-            step(plan.rates(epoch * plan.steps + i))
-            if time.perf_counter() - glanced > GLANCE_SECONDS:
-                glanced = time.perf_counter()
-                self.shown.step(epoch, i + 1)
-                self._check_finite(step.sums["loss"].item())
-        self._check_finite(step.sums["loss"].item())
-        terms = {name: (total / plan.steps).tolist() for name, total in step.sums.items()}
-        return {**terms, "learning_rate": plan.rates((epoch + 1) * plan.steps - 1)[0]}
+        for _ in glanced_at(step, plan, epoch, self.shown):
+            self._check_finite(step.sums["loss"].item())
+        turn.sums = step.sums
+
+    def _end_epoch(self, turn: Turn) -> dict[str, Any]:
+        """Return the mean of each term of the loss, and the last learning rate."""
+        plan = turn.plan
+        self._check_finite(turn.sums["loss"].item())
+        self.processes.agree(turn.sums)
+        terms = {name: (total / plan.steps).tolist() for name, total in turn.sums.items()}
+        return {**terms, "learning_rate": plan.rates((turn.epoch + 1) * plan.steps - 1)[0]}
 
     def _evaluate(self, phase: GradientPhase) -> dict[str, dict[str, float | None]]:
         """Return the metrics of the splits that are watched, as the method predicts them in this phase."""
@@ -197,7 +268,9 @@ class Loop:
         logits, size = phase.logits or self.method.logits, self.method.evaluation_batch
         return {
             name: watched_metrics(
-                predict_split(logits, split, self.device, size, self.shown.evaluating(name, len(split)))
+                predict_split(
+                    logits, split, self.device, size, self.shown.evaluating(name, len(split)), self.processes.over
+                )
             )
             for name, split in self.watched.items()
         }
@@ -223,7 +296,7 @@ class Loop:
         weights = self.method.state_dict()
         if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
             self._check_finite(math.nan)
-        self.folder.sync_metrics()
+        logged = self.folder.sync_metrics()
         save_state(
             self.folder,
             {
@@ -231,6 +304,7 @@ class Loop:
                 "progress": progress,
                 "method": weights,
                 "lines": self.lines,
+                "log": logged,
                 "seconds": self.elapsed(),
                 "selected_epoch": self.selected_epoch,
             },
@@ -247,6 +321,41 @@ class Loop:
                 f"The loss became {loss} in epoch {self.epoch}, so training stopped. {last} A lower "
                 "train.learning_rate or a train.gradient_clip usually helps."
             )
+
+
+def rehearsal(step: EagerStep, turns: Sequence[Turn]) -> Rehearsal:
+    """Lend a step of these epochs, always on the same batch."""
+    plan = turns[0].plan
+    step.begin_epoch(torch.cat([turn.plan.order(0) for turn in turns], 1))
+
+    def again() -> None:
+        step.rewind()
+        step(plan.rates(0))
+
+    return Rehearsal(again, plan.steps * plan.epochs)
+
+
+def glanced_at(step: EagerStep, plan: Plan, epoch: int, shown: ProgressBar) -> Iterator[None]:
+    """Run the steps of an epoch, and pause now and then for a look at them."""
+    glanced = time.perf_counter()
+    for i in range(plan.steps):
+        step(plan.rates(epoch * plan.steps + i))
+        if time.perf_counter() - glanced > GLANCE_SECONDS:
+            glanced = time.perf_counter()
+            shown.step(epoch, i + 1)
+            yield
+
+
+@dataclass(eq=False)
+class Turn:
+    """A turn is an epoch of a loop, which is ready for its steps. Who runs them leaves the sums of the terms here."""
+
+    loop: Loop
+    plan: Plan
+    optimisers: list[Optimizer]
+    epoch: int  # counted from 0
+    began: float  # reading of the clock
+    sums: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -280,12 +389,16 @@ def _continued(progress: State | None, optimisers: list[Optimizer]) -> tuple[int
     return progress["epoch"], Best(**progress["best"])
 
 
-def _resident(split: TrainSplit, device: torch.device) -> TrainSplit:
+def _resident(split: TrainSplit, device: torch.device, where: DataOn) -> TrainSplit:
     """Put a split on the device when it fits. Else only its labels are there, and inputs follow batch by batch."""
-    if device.type == "cuda":
+    if device.type == "cuda" and where != "device":
         free, _ = torch.cuda.mem_get_info(device)
-        if split.x.nbytes > RESIDENT_SHARE * free:
-            return split.labels_to(device, x=split.x.pin_memory())
+        if where == "host" or split.input_bytes > RESIDENT_SHARE * free:
+            logger.info(
+                "The training data (%.1f GB) stays in host memory, and batches are fed to the GPU, which has %.1f GB "
+                "free. train.data_on=device puts all of it there.", split.input_bytes / 1e9, free / 1e9,
+            )  # fmt: skip
+            return split.labels_to(device, x=split.x)
     return split.to(device)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from sitar.config import TrainConfig
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # that Adam keeps of each parameter
 
 
 def build_optimiser(config: TrainConfig, parameters: Sequence[nn.Parameter], device: torch.device) -> Optimizer:
@@ -42,8 +44,21 @@ def restore_optimiser(optimiser: Optimizer, state: dict[str, Any]) -> None:
     """
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
     optimiser.load_state_dict(state)
+    for parameter, values in optimiser.state.items():
+        shapes: dict[str, object] = dict.fromkeys(
+            ("momentum_buffer",) if isinstance(optimiser, SGD) else MOMENTS, parameter.shape
+        )
+        if not isinstance(optimiser, SGD):
+            shapes["step"] = torch.Size()
+        found = {name: value.shape if isinstance(value, Tensor) else value for name, value in dict(values).items()}
+        if found != shapes:
+            raise ValueError(f"an optimiser has {_in_words(found)}, and should have {_in_words(shapes)}")
     for group, own in zip(optimiser.param_groups, options, strict=True):
         group.update(own)
+
+
+def _in_words(shapes: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {tuple(of) if isinstance(of, torch.Size) else of}" for name, of in shapes.items())
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, epochs: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class Plan:
     steps: int  # of an epoch
     epochs: int
     evaluate_every: int  # epochs
+    shuffle: Literal["samples", "blocks"]
     settings: tuple[TrainConfig, ...]  # of the optimiser of each objective
 
     def optimisers(self, device: torch.device) -> list[Optimizer]:
@@ -43,6 +45,7 @@ class Plan:
             phase=self.number,
             epoch=epoch,
             sampling=self.phase.sampling,
+            shuffle=self.shuffle,
         )
 
     def rates(self, step: int) -> list[float]:
@@ -69,5 +72,6 @@ def plan_phase(phase: GradientPhase, number: int, num_train: int, config: RunCon
         steps=steps,
         epochs=phase.epochs or max(train.epochs, math.ceil(train.least_steps / steps)),
         evaluate_every=train.evaluate_every,
+        shuffle=train.shuffle,
         settings=tuple(train.model_copy(update=dict(objective.settings)) for objective in phase.objectives),
     )

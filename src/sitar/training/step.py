@@ -1,4 +1,4 @@
-"""Run one training step on data that lies on the device: eagerly, or with the whole step captured as a CUDA graph.
+"""Run one training step on data on the device, or fed to it: eagerly, or with the whole step captured as a CUDA graph.
 
 A step gathers its batch, runs every objective (loss, gradient, optimiser) and adds the loss terms to running sums. It
 reads its place in the epoch from tensors on the device, so that a captured step is a single launch.
@@ -6,8 +6,7 @@ reads its place in the epoch from tensors on the device, so that a captured step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,16 +15,20 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from sitar.config import TrainConfig
-from sitar.data.types import TrainSplit
+from sitar.data.types import TrainBatch, TrainSplit
 from sitar.functional.augment import crop_and_flip
 from sitar.methods.base import Objective
+from sitar.training.feed import Feed, needs_feed
 from sitar.training.optimise import set_learning_rate
+from sitar.training.processes import ALONE, Processes
 
 WARM_UP_STEPS = 3
 
 
 class EagerStep:
     """An eager step runs operation by operation. It is the reference that a captured step must agree with."""
+
+    generators: Sequence[torch.Generator] = ()  # of its own, besides torch's
 
     def __init__(
         self,
@@ -37,28 +40,62 @@ class EagerStep:
         steps: int,
         device: torch.device,
         config: TrainConfig,
+        processes: Processes = ALONE,
     ) -> None:
         self.objectives = objectives
         self.optimisers = optimisers
         self.split = split
         self.config = config
         self.device = device
-        self.order = torch.zeros(steps, batch_size, dtype=torch.long, device=self.device)
+        self.processes = processes
+        self.batch_size = batch_size
+        self.own = processes.part(batch_size)
+        self.order = torch.zeros(steps, self.own.stop - self.own.start, dtype=torch.long, device=self.device)
         self.position = torch.zeros(1, dtype=torch.long, device=self.device)
         self.rates: Sequence[float] = ()
         self.sums: dict[str, Tensor] = {}
+        self.feed = Feed(split.x, self.device) if needs_feed(split.x, self.device) else None
+        self.staged: Tensor | None = None  # inputs of the step that comes, where a feed gathers them
 
     def begin_epoch(self, order: Tensor) -> None:
         """Begin an epoch. `order` (step, batch) says which samples each step sees."""
-        self.order.copy_(order)
+        self.order.copy_(order[:, self.own])
         self.position.zero_()
+        if self.feed is not None:
+            self.feed.begin(order[:, self.own])
         for total in self.sums.values():
             total.zero_()
 
     def __call__(self, rates: Sequence[float]) -> None:
         """Run the next step of the epoch, each optimiser at its learning rate."""
         self._set(rates)
+        self._stage()
         self._step()
+
+    def rewind(self) -> None:
+        """Go back to the first step of the epoch, which is then the only one that can be run."""
+        self.position.zero_()
+        if self.feed is not None:
+            self.feed.begin(self.order[:1])
+
+    def gradients(self, number: int, batch: TrainBatch) -> tuple[dict[str, Tensor], list[Tensor | None]]:
+        """Return terms and gradients of an objective, and move nothing."""
+        objective = self.objectives[number]
+        with self._autocast():
+            terms = objective.loss(batch)
+        learned = [parameter for parameter in objective.parameters if parameter.requires_grad]
+        return terms, list(torch.autograd.grad(terms["loss"], learned, allow_unused=True))
+
+    def look(self) -> list[tuple[dict[str, Tensor], list[Tensor | None]]]:
+        """Return terms and gradients of every objective on the first batch of the epoch, and move nothing."""
+        self.rewind()
+        self._stage()
+        batch = self._next_batch()
+        return [self.gradients(number, batch) for number in range(len(self.objectives))]
+
+    def _stage(self) -> None:
+        if self.feed is not None:
+            self.staged = self.feed.next()
 
     def _set(self, rates: Sequence[float]) -> None:
         if rates != self.rates:
@@ -67,23 +104,36 @@ class EagerStep:
             self.rates = rates
 
     def _step(self) -> None:
+        with self.processes.sharing(self.batch_size):
+            self._run_objectives()
+
+    def _next_batch(self) -> TrainBatch:
         index = self.order.index_select(0, self.position).squeeze(0)
         self.position += 1
-        batch = self.split.batch(index)
-        if self.config.augment == "crop_flip":
-            batch = replace(batch, x=crop_and_flip(batch.x))
+        batch = self.split.batch(index, self.staged)
+        return batch.augmented(crop_and_flip) if self.config.augment == "crop_flip" else batch
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
+
+    def _run_objectives(self) -> None:
+        batch = self._next_batch()
         for objective, optimiser in zip(self.objectives, self.optimisers, strict=True):
             optimiser.zero_grad(set_to_none=True)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+            with self._autocast():
                 terms = objective.loss(batch)
             terms["loss"].backward()
+            self.processes.average(objective.parameters)
             if self.config.gradient_clip is not None:
                 clip_grad_norm_(objective.parameters, self.config.gradient_clip, foreach=True)
             optimiser.step()
-            for name, value in terms.items():
-                if name not in self.sums:
-                    self.sums[name] = torch.zeros_like(value, dtype=torch.float32, requires_grad=False)
-                self.sums[name] += value.detach()
+            self._add(terms)
+
+    def _add(self, terms: Mapping[str, Tensor]) -> None:
+        for name, value in terms.items():
+            if name not in self.sums:
+                self.sums[name] = torch.zeros_like(value, dtype=torch.float32, requires_grad=False)
+            self.sums[name] += value.detach()
 
 
 class CapturedStep(EagerStep):
@@ -95,6 +145,9 @@ class CapturedStep(EagerStep):
 
     def __init__(self, *parts: Any, restore: Callable[[], None], **sizes: Any) -> None:
         super().__init__(*parts, **sizes)
+        if self.feed is not None:  # a graph reads its inputs always from the same memory
+            x = self.split.x
+            self.staged = torch.zeros((self.order.shape[1], *x.shape[1:]), dtype=x.dtype, device=self.device)
         with torch.cuda.device(self.device):
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
@@ -106,10 +159,17 @@ class CapturedStep(EagerStep):
             for optimiser in self.optimisers:
                 optimiser.zero_grad(set_to_none=True)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            for generator in self.generators:
+                self.graph.register_generator_state(generator)
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # NCCL's own thread may go on
                 self._step()
         restore()
 
     def __call__(self, rates: Sequence[float]) -> None:
         self._set(rates)
+        self._stage()
         self.graph.replay()
+
+    def _stage(self) -> None:
+        if self.feed is not None and self.staged is not None:
+            self.staged.copy_(self.feed.next(), non_blocking=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from helpers.bits import damaged, flipped
 from sitar.analysis.answers import FIELDS, UNDO, Answer, AnswersFile, read_answers
 from sitar.errors import DataError, RunError
 
@@ -64,18 +66,82 @@ def test_undo_takes_the_last_line_of_its_image_back(path: Path) -> None:
     assert read_answers(path).lines == [line("a")]
 
 
-@pytest.mark.parametrize("cut", range(1, len(f"b,cat,random,0.1,{AT}")))
+@pytest.mark.parametrize("cut", range(1, len(f"b,cat,random,0.1,{AT},c01234567")))
 def test_a_line_that_a_kill_has_cut_is_ignored_and_said(path: Path, cut: int) -> None:
     write(path, line("a"), line("b"))
     content = path.read_bytes()
     path.write_bytes(content[: -1 - cut])
     answers = read_answers(path)
+    if cut == len("c01234567"):  # only the checksum is cut: the answer is there
+        assert (answers.lines, answers.notes) == ([line("a"), line("b")], [])
+        return
     assert answers.lines == [line("a")]
     assert "was cut" in answers.notes[0]
     assert path.read_bytes() == content[: -1 - cut], "reading changes nothing"
     write(path, line("c"))
     assert read_answers(path).lines == [line("a"), line("c")]
     assert read_answers(path).notes == []
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_one_flipped_bit_is_named_and_the_file_never_used(path: Path, bit: int) -> None:
+    lines = [line("a.png"), line('b, "c".png', "dog"), line("é.png", "", probability=1 / 3), undo("a.png")]
+    write(path, *lines)
+    sound = path.read_bytes()
+    for byte in range(len(sound)):
+        content = flipped(sound, 8 * byte + bit)
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=re.escape(str(path))):
+            read_answers(path)
+        if byte % 10 == 0:
+            with pytest.raises(DataError, match=re.escape(str(path))), AnswersFile(path).opened():
+                pass
+        assert path.read_bytes() == content
+        assert [file.name for file in path.parent.glob("*.csv")] == [path.name]
+    path.write_bytes(sound)
+    assert read_answers(path).lines == lines[1:3]
+
+
+def test_a_line_that_a_person_has_changed_needs_no_checksum(path: Path) -> None:
+    write(path, line("a"), line("b"))
+    path.write_text(path.read_text().replace("a,cat", "a,dog"))
+    with pytest.raises(DataError, match=r"Line 2 .* is damaged.* empty its cell in the column check"):
+        read_answers(path)
+    text = path.read_text().splitlines()
+    path.write_text("\n".join([text[0], text[1].rpartition(",")[0] + ",", text[2], f"c,cat,random,0.1,{AT},"]) + "\n")
+    assert read_answers(path).lines == [line("a", "dog"), line("b"), line("c")]
+    path.write_text(path.read_text().rstrip("\n"))  # as some editors do
+    write(path, line("d"))
+    assert read_answers(path).lines == [line("a", "dog"), line("b"), line("c"), line("d")]
+
+
+@pytest.mark.parametrize(
+    "head", ["image,answer,why_asked,probability,at,note", "image,answer,probability,at", "n,image,answer"]
+)
+def test_other_columns_do_no_harm(path: Path, head: str) -> None:
+    cells = {"image": "a", "answer": "cat", "probability": "0.1", "why_asked": "random"}
+    path.write_text(head + "\n" + ",".join(cells.get(name, "") for name in head.split(",")) + "\n")
+    assert [(one.image, one.answer) for one in read_answers(path).lines] == [("a", "cat")]
+
+
+def test_a_link_stays_a_link(path: Path) -> None:
+    shared = path.with_name("shared.csv")
+    shared.write_text(HEAD + f"a,cat,random,0.1,{AT}\n")
+    path.symlink_to(shared)
+    write(path, line("b"))
+    assert path.is_symlink()
+    assert read_answers(shared).lines == [line("a"), line("b")]
+
+
+def test_a_file_of_an_earlier_release_has_checksums_once_it_is_written(path: Path) -> None:
+    path.write_text(HEAD + f"a,cat,random,0.1,{AT}\nb,cat,random,0.1,{AT}\nc,ca")
+    assert read_answers(path).lines == [line("a"), line("b")]
+    write(path, line("d"))
+    assert read_answers(path).lines == [line("a"), line("b"), line("d")]
+    assert path.read_text().splitlines()[0] == HEAD.strip() + ",check"
+    for byte in range(len(HEAD) + 6, path.stat().st_size - 1):
+        with damaged(path, 8 * byte), pytest.raises(DataError):
+            read_answers(path)
 
 
 def test_a_last_line_without_its_end_that_is_whole_counts(path: Path) -> None:
@@ -143,7 +209,11 @@ def test_an_empty_file_holds_no_answers(path: Path) -> None:
 
 
 def test_one_process_writes_at_a_time(path: Path) -> None:
-    with AnswersFile(path).opened(), pytest.raises(RunError, match="Another `sitar ask`"), AnswersFile(path).opened():
+    with (
+        AnswersFile(path).opened(),
+        pytest.raises(RunError, match=f"Process {os.getpid()} is another `sitar ask`"),
+        AnswersFile(path).opened(),
+    ):
         pass
 
 

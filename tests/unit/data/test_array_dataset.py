@@ -277,7 +277,7 @@ def test_tables_of_features_that_are_refused(
     table: dict[str, Any], options: dict[str, Any], error: type[Exception], reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=reason):
-        Features.samples(FeaturesConfig(file=write(tmp_path / "table.csv", table), **options))
+        Features.load(FeaturesConfig(file=write(tmp_path / "table.csv", table), **options))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_tables_of_features_that_are_refused(
 def test_embeddings_that_are_refused(column: pa.Array, reason: str, tmp_path: Path) -> None:
     table = {"embedding": column, "label": wide()["label"]}
     with pytest.raises(DataError, match=reason):
-        Features.samples(FeaturesConfig(file=write(tmp_path / "table.parquet", table)))
+        Features.load(FeaturesConfig(file=write(tmp_path / "table.parquet", table)))
 
 
 def test_parquet_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

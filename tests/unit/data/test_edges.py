@@ -229,9 +229,12 @@ def test_left_out_images_of_sites_are_named(caplog: pytest.LogCaptureFixture) ->
     with pytest.raises(ConfigError, match="leave channels out"):
         settings("sites", channels=1)
     from sitar.images.cache import Cached
+    from sitar.integrity import RowSums
+
+    sums = RowSums(np.zeros(2, np.uint32), Path("images.npy"))
 
     with caplog.at_level(logging.WARNING):
-        Cached(np.zeros((2, 3, 4, 4), np.uint8), np.array([True, False]), {"b.png": "empty"}, "").warn()
+        Cached(np.zeros((2, 3, 4, 4), np.uint8), np.array([True, False]), {"b.png": "empty"}, "", sums).warn()
     assert "1 of 2 images are left out, such as b.png: empty" in caplog.text
 
 

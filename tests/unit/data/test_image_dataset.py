@@ -15,12 +15,14 @@ import torch
 from PIL import Image
 
 import sitar.images.cache
+from helpers import made_data
 from sitar.data import load_data
 from sitar.data.benchmarks.bar import BAR, BARConfig
 from sitar.data.benchmarks.celeba import CelebA, CelebAConfig
 from sitar.data.benchmarks.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.data.own_data.folder import FolderConfig
 from sitar.data.published_counts import compare_counts
+from sitar.data.rows import Rows
 from sitar.data.sample_table import SampleTable, larger_diagonal, names
 from sitar.data.severity import majority_only, thin_out
 from sitar.errors import ConfigError, DataError
@@ -29,6 +31,7 @@ from sitar.images.cache import cached_images
 from sitar.images.decode import decode
 from sitar.images.decoder_pool import Decoded, DecoderPool
 from sitar.images.files import Files, read_text
+from sitar.testing.datasets import assert_same_data
 
 
 def png(pixels: np.ndarray, mode: str | None = None, **options: object) -> bytes:
@@ -503,9 +506,24 @@ def test_a_split_that_lies_together_is_not_copied() -> None:
     split = names(["val", "train", "train", "train", "test", "val", "test", "test", "test", "test", "test", "test"])
     data = SampleTable(names([str(i) for i in range(12)]), np.arange(12) % 2, split, ("a", "b")).to_data(inputs, "")
     assert data.train.x.flatten().tolist() == [1, 2, 3]
-    assert data.train.x.untyped_storage().data_ptr() == inputs.untyped_storage().data_ptr()
+    assert np.shares_memory(data.train.x.numpy(), inputs.numpy())
     for name, rows in (("val", [0, 5]), ("test", [4, *range(6, 12)])):
         assert data.evaluation[name].x.flatten().tolist() == rows
-        assert data.evaluation[name].x.untyped_storage().data_ptr() != inputs.untyped_storage().data_ptr()
+        assert not np.shares_memory(data.evaluation[name].x.numpy(), inputs.numpy())
     taken = SampleTable(names(["a", "b"]), np.arange(2), names(["train", "train"]), ("a", "b"))
     assert taken.to_data(inputs, "", np.array([7, 8])).train.x.flatten().tolist() == [7, 8]
+
+
+def test_many_images_stay_in_the_mapped_file(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random split has its images all over the file. None is copied before a batch asks for it."""
+    config = made_data.folder(tmp_path / "data")
+    held = load_data(config)
+    monkeypatch.setattr("sitar.data.rows.HELD", 0)
+    mapped = load_data(config)
+    assert_same_data(held, mapped)
+    for split in (mapped.train, *mapped.evaluation.values()):
+        assert isinstance(split.x, Rows)
+        assert isinstance(split.x.array.base, np.memmap)
+        assert not split.x.array.flags.writeable
+    index = torch.tensor([3, 0, 3])
+    assert torch.equal(mapped.train.batch(index).x, held.train.batch(index).x)

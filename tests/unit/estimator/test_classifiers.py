@@ -25,7 +25,10 @@ from sitar.errors import DataError, InputError, RunError, TrainingError
 from sitar.registry import METHODS
 
 QUICK: dict[str, Any] = {"max_iter": 8, "learning_rate": 0.02, "random_state": 0, "device": "cpu"}
-WITHOUT_GROUPS = sorted(name for name, cls in METHODS.available().items() if not cls.needs_groups)
+WITHOUT_GROUPS = sorted(
+    name for name, cls in METHODS.available().items() if not cls.needs_groups and not cls.needs_unlabelled
+)
+UNLABELLED = sorted(name for name, cls in METHODS.available().items() if cls.needs_unlabelled)
 WITH_GROUPS = sorted(name for name, cls in METHODS.available().items() if cls.needs_groups)
 SETTINGS = {"diffusion": {"method.scoring_pairs": 2}}
 
@@ -126,10 +129,31 @@ def test_a_method_that_needs_groups_asks_for_the_attribute(method: str) -> None:
     assert model.fit(x, y, attribute=attribute).predict(x).shape == (60,)
 
 
+@pytest.mark.parametrize("method", UNLABELLED)
+def test_a_method_that_needs_unlabelled_inputs_asks_for_them(method: str) -> None:
+    x, y = features(60)
+    model = ShortcutRobustClassifier(method, **{**QUICK, "max_iter": 2})
+    with pytest.raises(InputError, match=r"fit\(X, y, unlabelled"):
+        model.fit(x, y)
+    new, _ = features(90)
+    assert model.fit(x, y, unlabelled=new).predict(x).shape == (60,)
+    assert model._model.result["unlabelled"] == 90
+    with pytest.raises(ValueError, match="5 features"):
+        model.fit(x, y, unlabelled=new[:, :5])
+
+
+def test_unlabelled_inputs_decide_what_such_a_method_learns() -> None:
+    x, y = features(60)
+    fits = [ShortcutRobustClassifier("divdis", **QUICK).fit(x, y, unlabelled=new) for new in (x, x, -x)]
+    same, again, other = (model.predict_proba(x) for model in fits)
+    assert (same == again).all()
+    assert (same != other).any()
+
+
 def test_other_methods_do_not_see_the_attribute() -> None:
     x, y = features()
     plain = ShortcutRobustClassifier("erm", **QUICK).fit(x, y)
-    told = ShortcutRobustClassifier("erm", **QUICK).fit(x, y, attribute=1 - y)
+    told = ShortcutRobustClassifier("erm", **QUICK).fit(x, y, attribute=1 - y, unlabelled=-x)
     assert (plain.predict_proba(x) == told.predict_proba(x)).all()
 
 
@@ -376,6 +400,7 @@ def test_what_is_no_estimator_is_not_loaded(fitted: SitarClassifier, tmp_path: P
     with pytest.raises(RunError, match="no run folder"):
         SitarClassifier.load(tmp_path / "nowhere")
     file = tmp_path / "model" / "estimator.json"
+    (tmp_path / "model" / "done").write_bytes(b"")  # without checksums
     file.write_text(json.dumps({**json.loads(file.read_text()), "parameters": {"alpha": 1, "omega": 2}}))
     with pytest.raises(RunError, match="omega"):
         SitarClassifier.load(tmp_path / "model")

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 import torch
 from fairlearn.metrics import MetricFrame
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import softmax as scipy_softmax
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    roc_auc_score,
+)
 
 from helpers import referees
 from helpers.referees import close, predictions
@@ -144,6 +152,27 @@ def test_absent_class_of_three():
     found = referees.ranking_of(metrics)(metrics.softmax(logits[keep]), y[keep])
     assert found["auroc"] is None
     close(found["f1"], f1_score(y[keep], logits[keep].argmax(1), labels=[0, 1, 2], average="macro", zero_division=0))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(6, 60), st.integers(0, 10**6))
+def test_ranking_of_tied_scores_against_sklearn(classes, values, n, seed):
+    """Probabilities of so few values have many ties."""
+    random = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(classes), random.integers(0, classes, n)])
+    score = random.integers(1, values + 1, (len(y), classes)).astype(float)
+    probability = score / score.sum(1, keepdims=True)
+    truth, found = np.eye(classes, dtype=int)[y], referees.ranking_of(metrics)(probability, y)
+    pick = slice(1, 2) if classes == 2 else slice(None)
+    close(found["auroc"], roc_auc_score(truth[:, pick], probability[:, pick], average="macro"))
+    close(found["auprc"], average_precision_score(truth[:, pick], probability[:, pick], average="macro"))
+    average = "binary" if classes == 2 else "macro"
+    close(found["f1"], f1_score(y, probability.argmax(1), average=average, zero_division=0))
+
+
+def test_ranking_does_not_exist_where_a_probability_is_not_a_number():
+    probability, y = np.array([[0.2, 0.8], [np.nan, np.nan], [0.5, 0.5]]), np.array([1, 0, 0])
+    assert metrics.auroc(probability, y) is metrics.auprc(probability, y) is None
 
 
 def evidence(logits: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import yaml
 
 import sitar
 from helpers import made_data
+from helpers.bits import damaged
 from helpers.runs import TINY_MODEL, run, settings
 from sitar.errors import ConfigError, ExportError, RunError
 from sitar.export.bundle import Published, bundle, shareable_config, shareable_result
@@ -19,7 +22,8 @@ from sitar.run_folder import RunFolder
 
 MAKERS = {"folder": made_data.folder, "table": made_data.table, "npz": made_data.npz}
 TRAIN = {"epochs": 1, "batch_size": 16}
-RUN = ["README.md", "config.yaml", "result.json", "environment.json", "checkpoint/model.safetensors", "done"]
+RUN = ["README.md", "config.yaml", "result.json", "environment.json", "checkpoint/model.safetensors", "done",
+       "SHA256SUMS"]  # fmt: skip
 ENCODER = {"encoder": "test_resnet.r160_in1k", "encoder_weights": "random", "freeze_encoder": True}
 
 
@@ -54,12 +58,12 @@ def test_a_frozen_encoder_and_exported_files_go_along(tmp_path: Path) -> None:
     folder = run(config, tmp_path / "run")
     with pytest.raises(ExportError, match="Nothing is exported yet"):
         bundle(folder, "a card", only_exported=True)
-    folder.export_file("onnx").parent.mkdir()
-    folder.export_file("onnx").write_bytes(b"a model")
+    folder.write_export("onnx", b"a model")
     (folder.path / "export" / "notes.txt").write_text("not on the list")
     names = [file.name for file in bundle(folder, "a card")]
-    assert names == [*RUN[:-1], "checkpoint/encoder.safetensors", "done", "export/model.onnx"]
-    assert [file.name for file in bundle(folder, "a card", only_exported=True)] == ["README.md", "export/model.onnx"]
+    assert names == [*RUN[:-2], "checkpoint/encoder.safetensors", "export/model.onnx", *RUN[-2:]]
+    only = [file.name for file in bundle(folder, "a card", only_exported=True)]
+    assert only == ["README.md", "export/model.onnx", "SHA256SUMS"]
     assert not {"predictions.npz", "metrics.jsonl"} & set(names)
 
 
@@ -74,6 +78,58 @@ def test_damaged_weights_are_not_published(tmp_path: Path) -> None:
     folder.model_file.unlink()
     with pytest.raises(ExportError, match="cannot be read"):
         bundle(folder, "a card")
+
+
+def test_a_published_run_has_the_checksums_of_what_is_published(tmp_path: Path) -> None:
+    data = {"name": "color_mnist", "train_size": 40, "eval_size": 20}
+    folder = run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run")
+    copy = RunFolder(tmp_path / "copy")
+    for file in bundle(folder, "a card"):
+        (copy.path / file.name).parent.mkdir(parents=True, exist_ok=True)
+        (copy.path / file.name).write_bytes(
+            file.content if isinstance(file.content, bytes) else file.content.read_bytes()
+        )
+    assert copy.model() == folder.model()
+    whole = bytearray(copy.model_file.read_bytes())
+    whole[-1] ^= 1
+    copy.model_file.write_bytes(bytes(whole))
+    with pytest.raises(RunError, match=r"model\.safetensors' is damaged"):
+        copy.model()
+    folder.model_file.write_bytes(bytes(whole))
+    with pytest.raises(RunError, match=r"model\.safetensors' is damaged"):
+        bundle(folder, "a card")
+
+
+def test_one_flipped_bit_of_an_exported_file_is_named_and_not_published(tmp_path: Path) -> None:
+    data = {"name": "color_mnist", "train_size": 40, "eval_size": 20}
+    folder = run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run")
+    folder.write_export("onnx", b"a model of other programs")
+    file = folder.export_file("onnx")
+    for only in (True, False):
+        assert "export/model.onnx" in [part.name for part in bundle(folder, "a card", only_exported=only)]
+        for bit in range(8 * file.stat().st_size):
+            with damaged(file, bit), pytest.raises(RunError, match=r"model\.onnx' is damaged"):
+                bundle(folder, "a card", only_exported=only)
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
+def test_others_compare_what_they_have_downloaded(tmp_path: Path) -> None:
+    data = {"name": "color_mnist", "train_size": 40, "eval_size": 20}
+    folder = run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run")
+    folder.write_export("onnx", b"a model")
+    downloaded = written(bundle(folder, "a card"), tmp_path / "downloaded")
+
+    def compare() -> subprocess.CompletedProcess[str]:
+        command = ["sha256sum", "-c", "--quiet", "--strict", "SHA256SUMS"]
+        return subprocess.run(command, cwd=downloaded, capture_output=True, text=True, check=False)
+
+    (downloaded / "README.md").write_text("a better card")
+    assert compare().returncode == 0
+    RunFolder(downloaded).compare(downloaded / "export" / "model.onnx")
+    for file in sorted(downloaded.rglob("*")):
+        if file.is_file() and file.name not in ("README.md", "SHA256SUMS"):
+            with damaged(file, 9):
+                assert file.relative_to(downloaded).as_posix() in compare().stdout
 
 
 def test_settings_lose_their_places_and_nothing_else() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import re
 import socket
 import struct
 import sys
+import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from sitar.data.own_data.folder import Folder, FolderConfig
 from sitar.errors import DataError
 from sitar.images.bit_depth import BadImageError, to_eight_bits
 from sitar.images.cache import cached_images
-from sitar.images.decode import decode, upright
+from sitar.images.decode import decode, to_rgb, upright
 from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
 
@@ -532,3 +535,36 @@ def test_a_person_sees_the_pixels_that_a_model_sees() -> None:
         np.testing.assert_array_equal(shown.transpose(2, 0, 1), decode(file.getvalue(), SIZE), kind)
     with pytest.raises(BadImageError, match="truncated"):
         upright(files["photo"].getvalue()[:200])
+
+
+def test_a_small_file_with_millions_of_pages_is_refused_at_once() -> None:
+    """The fuzzer made it of a file of 9x7 pixels. tifffile went through its pages for minutes."""
+    packed = (
+        "eNrz9NRi4GBgYOBiYGBkYWAEstiBmBHK5gRiJkZmBmYg3QbEzEA2SByE2aBsJiAWhKrvAWJRqDhIjxiSOeJQ9l4glkEyp4EBAjgY"
+        "FrlwsZx/MWtX17sLDLc4dunc6fLJZpdfvXRO4r9f65auT1ba3upf/ehd9MSg6WHJjy3niV45YXufL1St6LQVb7qR+GSf1UYfYqUW"
+        "vCn4XJ8z7+/H0oN1bScyd299K7vzzTfmO7++qP54dLHK+sxr586Ct1y75rBvZznY9EbgmmB47rd+J9tHlvKeU3vP9XlmXphPhqEA"
+        "wvVp/A=="
+    )
+    content = zlib.decompress(base64.b64decode(packed))
+    assert len(content) < 400
+    began = time.process_time()
+    with pytest.raises(BadImageError, match="more than 4,096 pages"):
+        decode(content, (8, 8))
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P", "L", "RGB"])
+def test_alpha_is_laid_over_black_strip_by_strip_as_if_at_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large image with alpha would else be in memory four times."""
+    random = np.random.default_rng(0)
+    image = Image.fromarray(random.integers(0, 256, (23, 9, 4), np.uint8)).convert("RGBA")
+    image = image.convert("LA").convert("PA") if mode == "PA" else image.convert("RGB" if mode == "P" else mode)
+    if mode == "P":
+        image = image.quantize(8)
+        image.info["transparency"] = bytes(range(0, 256, 32))
+    elif mode in ("L", "RGB"):
+        image.info["transparency"] = image.getpixel((3, 5))
+    monkeypatch.setattr("sitar.images.decode.STRIP", 20)
+    rgba = image.convert("RGBA")
+    black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
+    assert to_rgb(image).tobytes() == Image.alpha_composite(black, rgba).convert("RGB").tobytes()

@@ -15,7 +15,7 @@ from pydicom.encaps import encapsulate
 from pydicom.uid import JPEG2000, JPEGBaseline8Bit
 
 import sitar
-from sitar.cli.demo import _train_all
+from sitar.cli.demo import _finish, _started
 from sitar.images.bit_depth import BadImageError
 from sitar.images.cache import cached_images
 from sitar.images.decode import decode
@@ -82,9 +82,12 @@ def test_packages_of_a_relative_path_are_found(tmp_path: Path, monkeypatch: pyte
 
 def test_the_demo_executes_nothing_of_the_working_folder(tmp_path: Path, hostile: Path, marker: Path) -> None:
     """Settings that are wrong end a run of it at once; it says so only if the real package was started."""
-    config = {"ERM": load_config("demo/erm")}
-    with pytest.raises(sitar.errors.SitarError, match="nonsense"):
-        _train_all({"ERM": RunFolder(tmp_path / "run")}, config, ["--set", "train.nonsense=1"])
+    config, folder = {"ERM": load_config("demo/erm")}, {"ERM": RunFolder(tmp_path / "run")}
+    with (
+        pytest.raises(sitar.errors.SitarError, match="nonsense"),
+        _started(folder, ["--set", "train.nonsense=1"]) as run,
+    ):
+        _finish(folder, config, run)
     assert not marker.exists(), f"executed: {marker.read_text()}"
 
 

@@ -16,7 +16,7 @@ from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
 from sitar.images.bit_depth import BadImageError
 from sitar.images.decode import decode
-from sitar.images.dicom import STRIP, read_dicom
+from sitar.images.dicom import STRIP, _has_window, read_dicom
 
 from .test_decode import dicom
 
@@ -157,3 +157,29 @@ def test_memory_is_that_of_strips() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3 * pixels.nbytes + 8 * 8 * STRIP  # the file, its pixels, the result, and copies of one strip
+
+
+@pytest.mark.parametrize(("name", "value"), [("WindowCenter", "nan"), ("WindowWidth", "nan"), ("WindowCenter", "inf")])
+def test_a_window_that_is_no_number_is_refused(name: str, value: str) -> None:
+    content = dicom(TWELVE, WindowCenter=40, WindowWidth=400)
+    file = pydicom.dcmread(io.BytesIO(content))
+    with pydicom.config.disable_value_validation():
+        file[name]._value = pydicom.valuerep.DSfloat(float(value))
+        with pytest.raises(BadImageError, match=f"{name} is {value}"):
+            _has_window(file)
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused_with_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = pydicom.dcmread(io.BytesIO(dicom(np.zeros((2000, 2000), np.uint16))))
+    file.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    packed = io.BytesIO()
+    file.save_as(packed, enforce_file_format=True)
+    assert len(packed.getvalue()) < 20_000
+    assert not ours(packed.getvalue()).any()
+    monkeypatch.setattr("sitar.images.dicom.MOST_UNPACKED", 10**6)
+    with pytest.raises(BadImageError, match="unpacks to more than 1,000,000 bytes"):
+        ours(packed.getvalue())
+    lied = bytearray(packed.getvalue())
+    lied[140:144] = (10**9).to_bytes(4, "little")  # of the head, which pydicom finds the end of by itself
+    with pytest.raises(BadImageError, match="unpacks to more than 1,000,000 bytes"):
+        ours(bytes(lied))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import socket
 import tarfile
@@ -24,8 +25,8 @@ from sitar.data.benchmarks.bar import BAR
 from sitar.data.benchmarks.celeba import CelebA
 from sitar.data.benchmarks.waterbirds import Waterbirds, WaterbirdsConfig
 from sitar.errors import DataError
-from sitar.files import locked
 from sitar.images.download import Download, fetch, unpack
+from sitar.locks import locked
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -190,7 +191,7 @@ def test_a_wrong_checksum_is_removed_and_the_next_mirror_tried(host: Host, tmp_p
 
 def test_two_downloads_of_one_file_do_not_mix(host: Host, tmp_path: Path) -> None:
     lock = locked(tmp_path / "a.tar.gz.lock", wait=False)
-    with lock, pytest.raises(DataError, match="Another process is downloading"):
+    with lock, pytest.raises(DataError, match=rf"Process {os.getpid()} is downloading"):
         fetch(wanted(f"{host.url}/a.tar.gz"), tmp_path)
     assert host.asked == []
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from sitar.config import ModelConfig
 from sitar.data import Task
+from sitar.methods.base import settled
 from sitar.methods.erm import ERM, ERMConfig
 
 
@@ -21,7 +22,7 @@ def test_settled_batch_norm_uses_its_running_statistics_and_keeps_them():
     method = with_batch_norm()
     norm = method.network.backbone
     x = torch.rand(8, 3, 8, 8)
-    with method.settled():
+    with settled(method):
         assert not norm.training
         torch.testing.assert_close(norm(x), x / (1 + norm.eps) ** 0.5)
     assert norm.training
@@ -30,13 +31,13 @@ def test_settled_batch_norm_uses_its_running_statistics_and_keeps_them():
 
 def test_batch_norm_that_was_settled_before_stays_so():
     method = with_batch_norm().eval()
-    with method.settled():
+    with settled(method):
         pass
     assert not method.network.backbone.training
 
 
 def test_an_error_does_not_leave_batch_norm_settled():
     method = with_batch_norm()
-    with pytest.raises(ZeroDivisionError), method.settled():
+    with pytest.raises(ZeroDivisionError), settled(method):
         _ = 1 / 0
     assert method.network.backbone.training

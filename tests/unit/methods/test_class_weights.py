@@ -13,7 +13,7 @@ import sitar.methods.chroma_vae
 import sitar.methods.sitar
 from helpers.referees import close
 from sitar.config import section_config
-from sitar.data import GroupBatch, TrainBatch
+from sitar.data import GroupBatch, TrainBatch, UnlabelledBatch
 from sitar.errors import ConfigError
 from sitar.functional.losses import cross_entropy, sample_cross_entropy, weighted_mean
 from sitar.functional.risk import cvar, group_risks
@@ -29,20 +29,28 @@ THRICE = torch.cat([torch.arange(12), torch.arange(9, 12).repeat(2)])
 WEIGHTED = [name for name in METHODS.names() if issubclass(METHODS.get(name).Config, WeightedConfig)]
 # what the weights reach, in each gradient phase; the other terms are means over samples, whatever their class
 TERMS: dict[str, list[set[str]]] = {
+    "ace": [{"cross_entropy"}],
     "afr": [{"loss"}],
     "chroma_vae": [{"cross_entropy"}, {"loss"}],
     "curvature": [{"cross_entropy"}],
     "cvar_dro": [{"loss", "cross_entropy"}],
+    "dbat": [{"loss"}, {"cross_entropy"}],
     "dfr": [{"loss"}],
+    "divdis": [{"cross_entropy"}],
     "erm": [{"loss"}],
     "irm": [{"loss", "cross_entropy", "penalty"}],
     "jacobian": [{"cross_entropy"}],
     "jtt": [{"loss"}, {"loss"}],
     "lff": [{"loss", "biased", "debiased"}],
     "sitar": [{"cross_entropy", "shortcut_score"}],
+    "sitar_auto": [{"loss"}, *[{"cross_entropy", "shortcut_score"}] * 3],
     "vrex": [{"loss", "cross_entropy", "penalty"}],
 }
-OPTIONS: dict[str, dict[str, Any]] = {"chroma_vae": {"head": "logistic"}, "sitar": {"alpha": 0.0}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "chroma_vae": {"head": "logistic"},
+    "sitar": {"alpha": 0.0},
+    "sitar_auto": {"alpha": 1e-30},
+}
 
 
 def built(name: str, **options: Any) -> Method:
@@ -57,6 +65,8 @@ def terms(name: str, index: Tensor, **options: Any) -> list[dict[str, Tensor]]:
     batch = TrainBatch(x, Y[index], index)
     if method.needs_groups:
         batch = GroupBatch(x, Y[index], index, **{name: values[index] for name, values in GROUPS.items()})
+    if method.needs_unlabelled:
+        batch = UnlabelledBatch(**vars(batch), unlabelled=3 * images(len(Y), seed=1))
     found = []
     for phase in method.phases():
         if isinstance(phase, GradientPhase):

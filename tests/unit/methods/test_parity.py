@@ -18,19 +18,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import sitar.methods.ace
 import sitar.methods.afr
 import sitar.methods.curvature
 import sitar.methods.cvar_dro
+import sitar.methods.dbat
 import sitar.methods.dfr
+import sitar.methods.divdis
 import sitar.methods.irm
 import sitar.methods.jacobian
 import sitar.methods.sitar
 import sitar.methods.vrex
 from helpers import authors
 from helpers.referees import close
-from sitar.data import GroupBatch, GroupSplit, TrainBatch, TrainSplit
-from sitar.functional import disentangle, last_layer, losses, risk, smoothness
+from sitar.data import GroupBatch, GroupSplit, TrainBatch, TrainSplit, UnlabelledBatch
+from sitar.functional import disagreement, disentangle, last_layer, losses, risk, smoothness
 from sitar.methods import GradientPhase, Method
+from sitar.methods.ace import ACE
 from sitar.methods.afr import AFR
 from sitar.methods.dfr import balanced_subset
 from sitar.methods.group_dro import GroupDRO
@@ -345,6 +349,62 @@ def check_curvature() -> None:
     side_by_side(method, twin, phase, [reference], batches(Y))
 
 
+def unlabelled_batches(y: Tensor) -> list[UnlabelledBatch]:
+    """The batches of `STEPS`, each with other inputs of which nothing is known."""
+    others = [3 * images(len(step), seed=20 + number).double() for number, step in enumerate(STEPS)]
+    return [UnlabelledBatch(**vars(b), unlabelled=other) for b, other in zip(batches(y), others, strict=True)]
+
+
+def heads_of(network: nn.Module, x: Tensor, heads: int) -> list[Tensor]:
+    """The outputs of each head, which stand side by side."""
+    classes = int(Y.max()) + 1
+    outputs = network(x)
+    return [outputs[:, classes * head : classes * (head + 1)] for head in range(heads)]
+
+
+def check_divdis(heads: int = 3) -> None:
+    method, twin = pair("divdis", Y, heads=heads, diversity=3.0, marginal=2.0)
+
+    def reference(batch: UnlabelledBatch) -> Tensor:
+        source, target = (heads_of(twin.network, x, heads) for x in (batch.x, batch.unlabelled))
+        return authors.divdis(source, target, batch.y.tolist(), 3.0, 2.0)
+
+    (phase,) = method.phases()
+    side_by_side(method, twin, phase, [reference], unlabelled_batches(Y))
+
+
+def check_dbat(y: Tensor = Y) -> None:
+    method, twin = pair("dbat", y, alpha=1.5)
+    steps = unlabelled_batches(y)
+    phases = method.phases()
+    fit = [lambda b: authors.mean(authors.losses_of(twin.first(b.x), b.y.tolist()))]
+    side_by_side(method, twin, next(phases), fit, steps)
+    frozen = {name: tensor.clone() for name, tensor in method.first.state_dict().items()}
+
+    def reference(batch: UnlabelledBatch) -> Tensor:
+        fit = authors.mean(authors.losses_of(twin.second(batch.x), batch.y.tolist()))
+        return fit + 1.5 * authors.dbat(twin.first(batch.unlabelled), twin.second(batch.unlabelled))
+
+    side_by_side(method, twin, next(phases), [reference], steps)
+    assert all(torch.equal(frozen[name], tensor) for name, tensor in method.first.state_dict().items())
+
+
+def check_ace(each_pair: bool = False) -> None:
+    """The share rises over three epochs from 0, and in the first step nothing disagrees yet."""
+    method, twin = pair("ace", Y, weight=2.0, mix_rate=0.9, rise_epochs=3, each_pair=each_pair)
+    epochs = iter(range(len(STEPS)))
+
+    def reference(batch: UnlabelledBatch) -> Tensor:
+        share = 0.9 * next(epochs) / 3
+        fit = authors.mean(
+            [authors.mean(authors.losses_of(h, batch.y.tolist())) for h in heads_of(twin.network, batch.x, 2)]
+        )
+        return fit + 2.0 * authors.ace(*heads_of(twin.network, batch.unlabelled, 2), share, each_pair)
+
+    (phase,) = method.phases()
+    side_by_side(method, twin, phase, [reference], unlabelled_batches(Y), rtol=1e-7)
+
+
 CHECKS: dict[str, Callable[[], None]] = {
     "LfF": check_lff,
     "LfF, other settings": lambda: check_lff(q=0.4, decay=0.9),
@@ -362,6 +422,12 @@ CHECKS: dict[str, Callable[[], None]] = {
     "FactorVAE": check_factor,
     "Jacobian": check_jacobian,
     "CURE": check_curvature,
+    "DivDis": check_divdis,
+    "DivDis, two heads": lambda: check_divdis(2),
+    "D-BAT": check_dbat,
+    "D-BAT, two classes": lambda: check_dbat(Y % 2),
+    "ACE": check_ace,
+    "ACE, each pair": lambda: check_ace(each_pair=True),
 }
 
 
@@ -587,6 +653,19 @@ MUTANTS: list[tuple[str, str, Any, str, Any]] = [
     ("CURE", "not squared", sitar.methods.curvature, "gradient_change", curved(power=1)),
     ("CURE", "gradient for its sign", sitar.methods.curvature, "gradient_change", curved(direction=lambda g: g)),
     ("CURE", "backwards", sitar.methods.curvature, "gradient_change", curved(back=True)),
+    ("DivDis", "sum over pairs", sitar.methods.divdis, "mutual_information",
+     lambda p: 3 * disagreement.mutual_information(p)),
+    ("DivDis", "sign", sitar.methods.divdis, "mutual_information", lambda p: -disagreement.mutual_information(p)),
+    ("DivDis", "divergence the other way round", sitar.methods.divdis, "marginal_divergence",
+     lambda p, q: (q * (q / p.mean(0)).log()).sum(1).mean()),
+    ("D-BAT", "agrees", sitar.methods.dbat, "agreement", lambda p, q: -disagreement.agreement(p, q)),
+    ("D-BAT", "the second one's class", sitar.methods.dbat, "agreement", lambda p, q: disagreement.agreement(q, p)),
+    ("ACE", "the largest", sitar.methods.ace, "smallest_mean", lambda v, share: -disagreement.smallest_mean(-v, share)),
+    ("ACE", "sum, not mean", sitar.methods.ace, "smallest_mean",
+     lambda v, share: disagreement.smallest_mean(v, share) * len(v) * share),
+    ("ACE", "at once", ACE, "begin_epoch", lambda self, epoch: None),
+    ("ACE, each pair", "the share for every pair", sitar.methods.ace, "smallest_mean",
+     lambda v, share: disagreement.smallest_mean(v, 2 * share)),
 ]  # fmt: skip
 
 

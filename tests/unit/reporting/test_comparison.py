@@ -9,8 +9,12 @@ import pytest
 
 from helpers.made_runs import make_run
 from helpers.pages import read
-from sitar.reporting.comparison import compare_runs
+from sitar.reporting.comparison import compare_runs, group_runs, read_runs
 from sitar.reporting.html.report import write_report
+from sitar.reporting.html.sentences import summary
+from sitar.reporting.tables.runs import compare_table
+from sitar.reporting.tables.table import Table, marked
+from sitar.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(
@@ -38,3 +42,56 @@ def test_parts_of_different_data_have_different_names(
     assert not left_out
     page = read(write_report(several, tmp_path / "report.html")).text
     assert all(page.count(name) == 2 for name in names), "in the notice and above the part"
+
+
+def given_unlabelled(run: RunFolder, n: int, checksum: str) -> Path:
+    """The run says that its method was given unlabelled inputs."""
+    for file, more in ((run.result_file, {"unlabelled": n}), (run.environment_file, {"unlabelled_checksum": checksum})):
+        file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
+    return run.path
+
+
+def test_unlabelled_inputs_are_marked_and_do_not_make_other_data(tmp_path: Path) -> None:
+    """Both runs are judged on the same data, so they are compared. The one that was given more is no rival."""
+    plain = make_run(tmp_path / "plain", method="erm", accuracy=0.7, explained=False)
+    data = {"unlabelled": "/somewhere/new"}
+    more = make_run(tmp_path / "more", method="divdis", accuracy=0.9, data=data, explained=False)
+    paths = [plain.path, given_unlabelled(more, 90, "x")]
+    (comparison,), left_out = compare_runs(paths)
+    assert not left_out
+    assert [row.given["unlabelled"] for row in comparison.rows] == [0, 90]
+    assert [row.was_given_more for row in comparison.rows] == [False, True]
+    table = compare_table(comparison.rows)
+    assert [line[0] for line in table.rows[:2]] == ["erm", "divdis §"]
+    assert table.note.endswith("§ was given unlabelled inputs too, from where the model will be used.")
+    assert "§" not in compare_table(comparison.rows[:1]).note
+    said = " ".join(summary(comparison))
+    assert "Given unlabelled inputs from where the model will be used" in said
+    assert "divdis" not in said.split("Given unlabelled")[0], "it leads without being a rival"
+
+
+def test_runs_with_other_unlabelled_inputs_are_other_runs(tmp_path: Path) -> None:
+    """They have the same settings, but for where the inputs lie."""
+    runs = []
+    for name, checksum in (("a", "x"), ("b", "y"), ("c", "x")):
+        data = {"unlabelled": f"/somewhere/{name}"}
+        run = make_run(tmp_path / name, method="divdis", data=data, seed=int(name == "c"), explained=False)
+        runs.append(given_unlabelled(run, 90, checksum))
+    rows = group_runs(read_runs(runs))
+    assert [len(row.runs) for row in rows] == [2, 1]
+    assert len({row.label for row in rows}) == 2
+    assert all("data.unlabelled=" in row.label for row in rows)
+
+
+def test_a_table_of_one_run_has_the_marks_of_what_it_was_given() -> None:
+    table = Table("made, seed 0", ["split"], [["val"]], "Percent.")
+    assert marked(table, {}).title == "made, seed 0"
+    given = marked(table, {"needs_groups": True, "answers": 50, "unlabelled": 90, "nuisances": ["site"]})
+    assert given.title == "made, seed 0 † +50 answers § ¶"
+    assert [word in given.note for word in ("group labels", "50", "unlabelled", "ignore", "Percent.")] == [
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]

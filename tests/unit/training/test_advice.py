@@ -55,3 +55,14 @@ def test_a_run_says_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
     overrides += ["model.encoder=resnet18.tv_in1k", "model.encoder_weights=random", "train.batch_size=4"]
     train("folder/sitar_best", overrides=overrides, out=tmp_path / "run", device="cpu", progress=False)
     assert caplog.text.count("vae_scale=sum") == 1
+
+
+def test_data_larger_than_memory_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(advice, "free_memory", lambda: 5 * 10**9)
+    config = load_config("features/erm", ["data.file=x.parquet"])
+    advice.warn(config, (512,), 4 * 10**9)
+    advice.warn(load_config("features/erm", ["data.file=x.parquet", "train.shuffle=blocks"]), (512,), 6 * 10**9)
+    assert not caplog.text
+    advice.warn(config, (512,), 6 * 10**9)
+    assert "6.0 GB and 5.0 GB of memory are free" in caplog.text
+    assert "train.shuffle=blocks" in caplog.text

@@ -1,4 +1,7 @@
-"""The candidates are finished runs that predict the same images. Those that do not fit each other are refused."""
+"""The candidates are finished runs that predict the same images. Those that do not fit each other are refused.
+
+A run of a method with several heads (DivDis, D-BAT, ACE) stands for as many candidates.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from sitar.analysis.ask.pool import Pool
-from sitar.analysis.samples import data_checksum, holds_images, shared_samples
+from sitar.analysis.samples import data_checksum, holds_images
 from sitar.analysis.thumbnails import pixels
+from sitar.data.overlap import shared_samples
 from sitar.errors import ConfigError, DataError
 from sitar.evaluation.inputs import Inputs, read_inputs
 from sitar.evaluation.trained_model import TrainedModel, load
@@ -46,13 +50,21 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
         name, reason = next(iter(bad.items()))
         notes.append(f"{len(bad):,} images cannot be read and are left out, such as {name}: {reason}.")
     inputs = [_only(one, names) for one in inputs]
-    predictions = np.stack([model.predict_index(one.x) for model, one in zip(models, inputs, strict=True)])
+    heads = [_heads(model) for model in models]
+    predictions = np.stack(
+        [
+            model.logits(one.x, head).argmax(1)
+            for model, one, own in zip(models, inputs, heads, strict=True)
+            for head in own
+        ]
+    )
     files = None if inputs[0].files is None else [Path(os.path.abspath(file)) for file in inputs[0].files]
     shape = models[0].task.shape
     in_array = holds_images(models[0]) and (files is None or shape[0] not in (1, 3))  # files of other channels: rare
-    pictures = pixels(inputs[0].x).numpy() if in_array else None
+    pictures = pixels(inputs[0].x[:]).numpy() if in_array else None
+    candidates = [run for run, own in zip(runs, heads, strict=True) for _ in own]
     return Pool(
-        runs, _labels(models, runs), classes, names, predictions.astype(np.int64), files, pictures,
+        candidates, _labels(models, runs, heads), classes, names, predictions.astype(np.int64), files, pictures,
         tuple(dict.fromkeys(notes)),
     )  # fmt: skip
 
@@ -99,8 +111,21 @@ def _check_overlap(inputs: Inputs, model: TrainedModel, run: str) -> list[str]:
     return notes
 
 
-def _labels(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:
-    """Return short names that tell the candidates apart: the method of the preset, its seed too, or else the folder."""
+def _heads(model: TrainedModel) -> list[int | None]:
+    """Return the heads of a model that are candidates of their own. One that has no heads is a candidate itself."""
+    return list(range(model.heads)) if model.heads > 1 else [None]
+
+
+def _labels(models: Sequence[TrainedModel], runs: list[str], heads: Sequence[list[int | None]]) -> list[str]:
+    """Return short names that tell the candidates apart, with the number of a head where there are several."""
+    names = _names(models, runs)
+    return [
+        name if head is None else f"{name}, head {head}" for name, own in zip(names, heads, strict=True) for head in own
+    ]
+
+
+def _names(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:
+    """Return short names that tell the runs apart: the method of the preset, its seed too, or else the folder."""
     methods = [model.config.preset.partition("/")[2] or model.config.method.name for model in models]
     seeded = [f"{method}, seed {model.config.seed}" for method, model in zip(methods, models, strict=True)]
     return next((names for names in (methods, seeded) if len(set(names)) == len(names)), runs)

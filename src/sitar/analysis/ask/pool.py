@@ -11,17 +11,35 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
-from sitar.errors import ConfigError, RunError
-from sitar.files import read_npz, to_npz, write_atomic
+from sitar.errors import ConfigError, RunError, SitarError
+from sitar.files import read_npy, read_npz, to_npz, write_atomic
 from sitar.images.files import Files
 from sitar.run_folder import RunFolder
 
 VERSION = 1  # of what is kept beside the answers
+
+
+class _About(TypedDict):
+    """This is what is kept beside the predictions."""
+
+    key: str
+    runs: list[str]
+    labels: list[str]
+    classes: list[str]
+    names: list[str]
+    files: list[str] | None
+    stamps: str
+    has_pictures: bool
+    notes: list[str]
+
+
+_ABOUT = TypeAdapter(_About)
 
 
 @dataclass(frozen=True)
@@ -29,6 +47,7 @@ class Pool:
     """A pool holds the images that can be asked about, and the class that each candidate predicts for each of them."""
 
     runs: list[str]
+    """The run of each candidate: that of several where a method has several heads."""
     labels: list[str]
     """The candidates as sentences call them."""
     classes: tuple[str, ...]
@@ -63,9 +82,11 @@ def read_pool(
     """
     folders = _folders(runs)
     key = _key(folders, images)
-    kept = None if beside is None else _Kept(beside)
+    column = folders[0].read_config()["data"].get("path_column", "path")
+    kept = None if beside is None else _Kept(beside, images, column)
     if kept is not None and (pool := kept.read(key)) is not None:
-        return replace(pool, runs=[str(run) for run in runs])  # it may be another working folder
+        named = dict(zip(dict.fromkeys(pool.runs), map(str, runs), strict=True))
+        return replace(pool, runs=[named[run] for run in pool.runs])  # it may be another working folder
     from sitar.analysis.ask.candidates import predict  # torch: a restart does without it
 
     pool = predict(folders, images, device, progress)
@@ -111,26 +132,46 @@ def _stamps(files: Sequence[Path] | None) -> str:
 class _Kept:
     """Keeps a pool in files beside the answers. What is damaged or of other images counts as missing."""
 
-    def __init__(self, answers: Path) -> None:
+    def __init__(self, answers: Path, images: Path, column: str = "path") -> None:
+        self.images, self.column = images, column
         self.file = answers.with_name(f".{answers.name}.predictions.npz")
         self.pixels = answers.with_name(f".{answers.name}.pictures.npy")
 
     def read(self, key: str) -> Pool | None:
         try:
             arrays = read_npz(self.file)
-            about: dict[str, Any] = json.loads(arrays["about"].item())
-            if about["key"] != key:
-                return None
+            about = _ABOUT.validate_python(json.loads(str(arrays["about"].item())), strict=True)
             files = None if about["files"] is None else [Path(file) for file in about["files"]]
-            if about["stamps"] != _stamps(files):
+            if about["key"] != key or about["stamps"] != _stamps(files):
                 return None
-            pictures = np.load(self.pixels, mmap_mode="r", allow_pickle=False) if about["has_pictures"] else None
-        except (OSError, ValueError, KeyError):
+            pictures = read_npy(self.pixels) if about["has_pictures"] else None
+            predictions = arrays["predictions"]
+        except (OSError, ValueError, KeyError, RecursionError):
+            return None
+        shape = len(about["runs"]), len(about["names"])
+        fits = predictions.shape == shape and predictions.dtype == np.int64 and len(about["labels"]) == shape[0] > 0
+        fits = fits and bool(((predictions >= 0) & (predictions < len(about["classes"]))).all())
+        fits = fits and (pictures is None or (pictures.ndim == 4 and len(pictures) == shape[1]))
+        if not fits or (files is not None and (len(files) != shape[1] or not self._are_ours(files))):
             return None
         return Pool(
-            about["runs"], about["labels"], tuple(about["classes"]), about["names"], arrays["predictions"], files,
-            pictures, tuple(about["notes"]),
+            about["runs"], about["labels"], tuple(about["classes"]), about["names"], predictions, files, pictures,
+            tuple(about["notes"]),
         )  # fmt: skip
+
+    def _are_ours(self, files: Sequence[Path]) -> bool:
+        """Say whether files are images of ours. The page shows no others, whatever is kept beside the answers."""
+        found = map(os.path.abspath, files)
+        if self.images.is_dir():
+            folder = os.path.join(os.path.abspath(self.images), "")
+            return all(file.startswith(folder) for file in found)
+        from sitar.data.tables import open_table  # here: it imports torch
+
+        try:
+            named = open_table(self.images).words(self.column)
+        except SitarError:
+            return False
+        return {os.path.abspath(self.images.parent / name) for name in named}.issuperset(found)
 
     def write(self, key: str, pool: Pool) -> None:
         about = {

@@ -1,13 +1,15 @@
 """A local page asks the questions. It listens on 127.0.0.1 only, and only whoever has its address can use it.
 
-The address holds a random token. Requests without it, and requests for another host, are refused: a page of another
-site can neither read an image nor send an answer. No request leaves this machine.
+The address holds a random token. Requests without it, requests for another host, and requests that a browser says
+another site has caused, are refused: such a page can neither read an image nor send an answer. No request leaves this
+machine.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import re
 import secrets
 import socket
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from jinja2 import Environment, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -33,11 +35,13 @@ HOST = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"
 HEADER = "x-sitar-token"
 MOST_BYTES = 10_000  # of an answer that is sent: a real one has a few dozen
+FROM_HERE = ("none", "same-origin")  # Sec-Fetch-Site of an address that a person opened, and of the page's own requests
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -52,7 +56,7 @@ def make_app(session: Session, token: str, port: int) -> Starlette:
         Route("/{token}/ask.js", handlers.asset),
         Route("/{token}/ask.css", handlers.asset),
         Route("/{token}/next", handlers.next),
-        Route("/{token}/image/{image:int}", handlers.image),
+        Route("/{token}/image/{image}", handlers.image),
         Route("/{token}/answer", handlers.answer, methods=["POST"]),
         Route("/{token}/undo", handlers.undo, methods=["POST"]),
     ]
@@ -74,7 +78,8 @@ class _Guard:
         request = Request(scope)
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         is_ours = host in self.hosts and origin in (None, *(f"http://{name}" for name in self.hosts))
-        given = [request.url.path.split("/")[1]]
+        is_ours = is_ours and request.headers.get("sec-fetch-site", "none") in FROM_HERE
+        given = [scope["path"].removeprefix("/").partition("/")[0]]
         if request.method not in ("GET", "HEAD"):
             given.append(request.headers.get(HEADER, ""))  # a page of another site cannot set it
         if not is_ours or not all(secrets.compare_digest(one.encode(), self.token.encode()) for one in given):
@@ -113,8 +118,9 @@ class _Handlers:
         return JSONResponse(self._state())
 
     async def image(self, request: Request) -> Response:
-        image = request.path_params["image"]
-        if image >= len(self.session.pool):
+        text = request.path_params["image"]
+        image = int(text) if re.fullmatch("[0-9]{1,12}", text) else None
+        if image is None or image >= len(self.session.pool):
             return PlainTextResponse("There is no such image.", 404)
         try:
             content = await run_in_threadpool(picture, self.session.pool, image)
@@ -145,14 +151,17 @@ class _Handlers:
 
     @staticmethod
     async def _body(request: Request) -> Any:
+        """Return the JSON of a request, or None. What a form of another page can send is not called JSON."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return None
         content = b""
-        async for part in request.stream():
-            content += part
-            if len(content) > MOST_BYTES:
-                return None
         try:
+            async for part in request.stream():
+                content += part
+                if len(content) > MOST_BYTES:
+                    return None
             return json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError, ClientDisconnect):  # no JSON, or only half of it came
             return None
 
     def _state(self) -> dict[str, Any]:
@@ -185,15 +194,20 @@ def keep_what_is_loaded() -> None:
     gc.freeze()
 
 
+def make_server(session: Session, token: str, port: int) -> uvicorn.Server:
+    """Return the server. It believes no proxy about who asks, and speaks no WebSocket."""
+    config = uvicorn.Config(
+        make_app(session, token, port), log_level="warning", access_log=False, server_header=False,
+        proxy_headers=False, ws="none", timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    return uvicorn.Server(config)
+
+
 def serve(session: Session, port: int, ready: Callable[[str], None]) -> None:
     """Serve a session until Ctrl-C. `ready` is told the address of the page."""
     listening = open_socket(port)
     token, port = secrets.token_urlsafe(24), listening.getsockname()[1]
-    config = uvicorn.Config(
-        make_app(session, token, port), log_level="warning", access_log=False, server_header=False,
-        timeout_graceful_shutdown=2,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = make_server(session, token, port)
     keep_what_is_loaded()
     with listening, suppress(KeyboardInterrupt):
         ready(f"http://{HOST}:{port}/{token}/")

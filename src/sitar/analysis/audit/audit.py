@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sitar.analysis.audit import scores
+from sitar.analysis.audit.advice import advice
 from sitar.analysis.audit.attribute import attribute_in_words, attribute_scores
 from sitar.analysis.audit.first_look import FirstLook, first_look
 from sitar.analysis.audit.verdict import GAP, LEAST_SAMPLES, LIFT, judge, too_few
@@ -61,7 +62,7 @@ def take_first_look(config: RunConfig, folder: RunFolder, *, progress: bool = Tr
         "preset": config.preset,
         "seed": config.seed,
         "first_look": look,
-        "notes": _first_notes(look),
+        "notes": [*_first_notes(look), *_advice(look)],
         "axes": [],
         "attribute": None,
         "pictures": [],
@@ -118,7 +119,7 @@ def _audit(model: TrainedModel, look: tuple[FirstLook, Arrays]) -> Audit:
     """Audit a model, and write the findings into its run folder, with those of the first look."""
     check_same_data(model)
     audit, arrays = audit_model(model)
-    audit = {**audit, "first_look": look[0], "notes": [*_first_notes(look[0]), *audit["notes"]]}
+    audit = {**audit, "first_look": look[0], "notes": [*_first_notes(look[0]), *audit["notes"], *_advice(look[0])]}
     model.folder.write_audit(audit, {**look[1], **arrays})
     return audit
 
@@ -203,6 +204,12 @@ def _first_notes(look: FirstLook) -> list[str]:
     if look["n"] < look["of"]:
         notes.append(f"The first look is at {look['n']:,} of {look['of']:,} training samples, drawn at random.")
     return notes + [f"Left out of the first look: {name} {reason}." for name, reason in look["left_out"].items()]
+
+
+def _advice(look: FirstLook) -> list[str]:
+    """Return the advice that goes with the verdict of a first look, as the last note."""
+    words = advice(look["verdict"]["kind"])
+    return [] if words is None else [words]
 
 
 def _notes(model: TrainedModel, available: int) -> list[str]:

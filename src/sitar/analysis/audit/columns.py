@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,15 +12,12 @@ from numpy.typing import NDArray
 
 from sitar.analysis.audit.cues import Cue
 from sitar.config import NamedConfig
+from sitar.data.column_values import LEAST_OF_A_VALUE, column_values, follows, train_files
 from sitar.data.image_dataset import ImageDataset
 from sitar.data.types import Data
 from sitar.images.headers import read_header
 from sitar.registry import DATASETS
-from sitar.splits import TRAIN
 
-LEAST_OF_A_VALUE = 10  # samples; rarer values are taken together
-FEW_VALUES = 20  # numbers of so few values are taken as words
-MISSING, OTHERS = "(missing)", "(others)"
 LABEL_NAMES = ("label", "class", "target")  # parts of a column's name that say that it is a label
 
 
@@ -42,7 +37,7 @@ class Columns:
         words = [word.strip() for word in words]
         if len(set(words)) < 2:
             self.left_out[name] = "has one value for all samples"
-        elif _follows(words, y):
+        elif follows(words, y):
             names = {word: classes[int(label)] for word, label in zip(words, y, strict=True)}
             same = all(word.casefold() == label.casefold() for word, label in names.items())
             if same or any(part in name.casefold() for part in LABEL_NAMES):
@@ -62,7 +57,7 @@ def written_down(config: NamedConfig, data: Data, index: NDArray[np.int64]) -> C
     metadata = dataset.metadata(config)
     has_files = issubclass(dataset, ImageDataset)
     if metadata is not None or has_files:
-        files = _train_files(dataset, config)[index].tolist()
+        files = train_files(dataset, config)[index].tolist()
         if metadata is not None:
             place = {file: i for i, file in enumerate(metadata.files)}
             rows = [place[file] for file in files]
@@ -80,45 +75,10 @@ def written_down(config: NamedConfig, data: Data, index: NDArray[np.int64]) -> C
 
 def column_cue(name: str, words: Sequence[str]) -> Cue | None:
     """Return a column as numbers, dates as days, or words. None: nearly every sample has a value of its own."""
-    numbers = _numbers(words)
-    if numbers is not None and len(np.unique(numbers)) > FEW_VALUES:
-        return Cue(name, "column", numbers[:, None])
-    words = [word or MISSING for word in words]
-    frequent = {word for word, count in Counter(words).items() if count >= LEAST_OF_A_VALUE}
-    if 2 * sum(word in frequent for word in words) < len(words):
+    column = column_values(words)
+    if column is None:
         return None
-    kept = [word if word in frequent else OTHERS for word in words]
-    values = sorted(set(kept))
-    place = {value: i for i, value in enumerate(values)}
-    return Cue(name, "column", np.array([place[word] for word in kept]), tuple(values)) if len(values) > 1 else None
-
-
-def _follows(words: Sequence[str], y: NDArray[np.int64]) -> bool:
-    """Return whether every value stands for one class, and every class for one value."""
-    pairs = set(zip(words, y.tolist(), strict=True))
-    return len(pairs) == len(set(words)) == len(np.unique(y))
-
-
-def _numbers(words: Sequence[str]) -> NDArray[np.float64] | None:
-    """Return words as numbers, or dates as days. What is missing is NaN. None: they are neither."""
-    for read in (float, _day):
-        try:
-            numbers = np.array([read(word) if word else np.nan for word in words])
-        except ValueError:
-            continue
-        return np.where(np.isfinite(numbers), numbers, np.nan)
-    return None
-
-
-def _day(word: str) -> float:
-    return datetime.fromisoformat(word).replace(tzinfo=None).timestamp() / 86400
-
-
-def _train_files(dataset: Any, config: NamedConfig) -> NDArray[Any]:
-    """Return the files of the training samples, in the order of the training split."""
-    prepared = dataset.prepare(config)
-    table = dataset.samples(config) if prepared is None else prepared.samples.take(prepared.images.good)
-    return table.files[table.split == TRAIN]
+    return Cue(name, "column", column.values if column.words else column.values[:, None], column.words)
 
 
 def _add_files(
@@ -130,9 +90,9 @@ def _add_files(
     if folders:
         said["folder"] = [str(path.parent) for path in paths]
     for name, words in said.items():
-        if len(set(words)) > 1 and (cue := column_cue(name, words)) is not None and not _follows(words, y):
+        if len(set(words)) > 1 and (cue := column_cue(name, words)) is not None and not follows(words, y):
             found.cues.append(Cue(name, "file", cue.values, cue.words))
-        elif len(set(words)) > 1 and _follows(words, y):
+        elif len(set(words)) > 1 and follows(words, y):
             found.add(name, words, y, classes)
     headers = [read_header(files, name) for name in names]
     if None not in headers:

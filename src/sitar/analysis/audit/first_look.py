@@ -20,11 +20,11 @@ from sitar.analysis.audit.first_words import (
     twin_in_words,
     twin_question,
 )
-from sitar.analysis.audit.properties import feature_properties, image_properties
 from sitar.analysis.audit.verdict import LEAST_SAMPLES
 from sitar.analysis.samples import subset
 from sitar.analysis.thumbnails import thumbnails
 from sitar.config import NamedConfig
+from sitar.data.image_properties import feature_properties, image_properties
 from sitar.data.types import Data
 
 MOST_SAMPLES = 10_000  # training samples that are looked at, drawn at random where there are more

@@ -10,6 +10,7 @@ from sitar.config import apply_overrides, section_config
 from sitar.data.own_data.table import TableConfig
 from sitar.data.tables import SUFFIXES, open_table
 from sitar.errors import ConfigError
+from sitar.files import user_path
 from sitar.presets import preset_names
 from sitar.registry import unknown
 from sitar.run_folder import RunFolder
@@ -24,7 +25,7 @@ def find_target(
 
     `root` is the folder with the images of a table, or of a preset. `table` names a table in the folder `what`.
     """
-    path = Path(what).expanduser()
+    path = user_path(what)
     settings = [*overrides] if root is None else [_set("data.root", root), *overrides]
     if table is not None and (not path.is_dir() or RunFolder(path).is_started):
         raise ConfigError(f"--table names a table in a folder of data, and {what!r} is none. Leave --table out.")

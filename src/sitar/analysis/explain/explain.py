@@ -30,9 +30,10 @@ def explain_runs(
     """
     for folder in folders:
         folder.result()  # refuses a run that is not finished, before the first is computed
-    references = ReferenceVAEs(folders, axes, device)
+    references, first = ReferenceVAEs(folders, axes, device), None
     for folder in folders:
-        model = TrainedModel(folder, device)
+        model = TrainedModel(folder, device, beside=first)
+        first = references.beside = first or model
         check_same_data(model)
         explanation, arrays = explain_model(Subject(model, references, box))
         folder.write_explanation(explanation, arrays)

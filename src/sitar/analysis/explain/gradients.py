@@ -33,10 +33,11 @@ def slopes(
     There is one backward pass for each class: there are usually fewer classes than axes.
     """
     jacobians = []
-    for chunk in z.split(batch):
-        logits, pull = torch.func.vjp(f, chunk)  # type: ignore[reportAssignmentType]
-        rows = torch.eye(logits.shape[1], dtype=logits.dtype, device=logits.device)
-        jacobians.append(torch.stack([pull(row.expand_as(logits))[0].detach() for row in rows], 1))
+    for chunk in z.detach().split(batch):
+        with torch.enable_grad():
+            logits = f(chunk.requires_grad_())
+        classes = logits.sum(0)  # no sample depends on another one, so that the sum has the slopes of each
+        jacobians.append(torch.stack([torch.autograd.grad(y, chunk, retain_graph=True)[0] for y in classes], 1))
     return torch.cat(jacobians)
 
 

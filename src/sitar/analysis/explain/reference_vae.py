@@ -64,6 +64,7 @@ class ReferenceVAEs:
 
     def __init__(self, runs: Sequence[RunFolder] = (), named: RunFolder | None = None, device: str = "auto") -> None:
         self.named, self.device = named, device
+        self.beside: TrainedModel | None = None  # whose data need not be loaded again
         self.candidates = [run for run in ([named] if named else runs) if has_decoder(run)]
         self.loaded: dict[RunFolder, ReferenceVAE | None] = {}
         if named and not (self.candidates and self.load(named)):
@@ -83,7 +84,7 @@ class ReferenceVAEs:
     def load(self, folder: RunFolder) -> ReferenceVAE | None:
         """Load the VAE of a run once. None: it decodes features."""
         if folder not in self.loaded:
-            model = TrainedModel(folder, self.device)
+            model = TrainedModel(folder, self.device, beside=self.beside)
             self.loaded[folder] = ReferenceVAE.of(model) if decodes_images(model) else None
         return self.loaded[folder]
 

@@ -1,6 +1,8 @@
 """Fit a last layer to training data and answers. Cross-validation on the answers chooses its features and penalty.
 
-All answers together weigh as much as all of the training data. Every class counts the same within each of the two.
+The layer that is chosen then learns from the images without an answer too: it guesses their classes, and is fitted
+again with the guesses, a few times (self-training). Training data, answers and guesses have fixed shares of the weight,
+and every class counts the same within each of them.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from sklearn.linear_model import LogisticRegression
 
 PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # weight of the squared weights, where all samples together weigh 1
 FOLDS = 5
+ANSWERED = 0.5  # share of the weight that all answers have together; training samples have the rest
+GUESSED = 0.5  # share that guesses have, where there are some
+ROUNDS = 3  # how often the guesses are made anew
 MOST_FEATURES = 256  # wider ones are reduced to principal components
 COMPONENTS = 64
 NEVER = -1e4  # logit of a class that no sample has
@@ -27,11 +32,15 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Features:
-    """These are the features that a candidate computes of its training samples, and of the answered images."""
+    """These are the features that a candidate computes of its training samples and of new images.
+
+    `answered` are the new images that have an answer, and `new` are all of them.
+    """
 
     train: Floats
     y: Ints
     answered: Floats
+    new: Floats
 
 
 @dataclass(frozen=True)
@@ -79,31 +88,34 @@ def choose(
     settings = [Setting(*values) for values in product(range(len(candidates)), PENALTIES)]
     logits = np.empty((len(settings), len(answers), num_classes))
     reduced = [reduce(features) for features in candidates]
-    done = 0
+    done = count(1)
     for place, fold in product(range(len(candidates)), range(FOLDS)):
         features, seen, unseen = reduced[place][0], folds != fold, folds == fold
         for penalty, layer in zip(PENALTIES, fits(features, answers, seen, num_classes), strict=True):
             number = settings.index(Setting(place, penalty))
             logits[number, unseen] = layer.logits(features.answered[unseen])
-            tell(done := done + 1)
+            tell(next(done))
     losses = log_loss(logits, answers)
     held_out = np.empty((len(answers), num_classes))
     for fold in range(FOLDS):
         others, here = folds != fold, folds == fold
-        best = int((losses[:, others] @ balanced(answers[others])).argmin())
-        held_out[here] = logits[best, here]
+        best = settings[int((losses[:, others] @ balanced(answers[others])).argmin())]
+        features = reduced[best.features][0]
+        held_out[here] = self_trained(features, answers, others, best.penalty, num_classes).logits(
+            features.answered[here]
+        )
+        tell(next(done))
     means = losses @ balanced(answers)
     setting = settings[int(means.argmin())]
     features, axes = reduced[setting.features]
-    path = fits(features, answers, np.full(len(answers), True), num_classes)
-    layer = next(layer for penalty, layer in zip(PENALTIES, path, strict=True) if penalty == setting.penalty)
+    layer = self_trained(features, answers, np.full(len(answers), True), setting.penalty, num_classes)
     layer = layer if axes is None else LastLayer(layer.weight @ axes, layer.bias)
     return Choice(setting, layer, dict(zip(settings, means.tolist(), strict=True)), held_out)
 
 
 def number_of_fits(candidates: int) -> int:
-    """Return how many last layers are fitted to choose among so many kinds of features."""
-    return candidates * len(PENALTIES) * FOLDS
+    """Return how many steps `choose` tells of, for so many kinds of features."""
+    return candidates * len(PENALTIES) * FOLDS + FOLDS
 
 
 def folds_of(y: Ints, seed: int = 0) -> Ints:
@@ -121,23 +133,43 @@ def reduce(features: Features) -> tuple[Features, Floats | None]:
         return features, None
     centred = features.train - features.train.mean(0)
     axes = np.linalg.eigh(centred.T @ centred)[1].T[::-1][:COMPONENTS]
-    return Features(features.train @ axes.T, features.y, features.answered @ axes.T), axes
+    return Features(features.train @ axes.T, features.y, features.answered @ axes.T, features.new @ axes.T), axes
 
 
 def fits(features: Features, answers: Ints, seen: NDArray[np.bool_], num_classes: int) -> Iterator[LastLayer]:
-    """Yield a last layer for each penalty, fitted to all training samples and to the answers that are seen.
+    """Yield a last layer for each penalty, fitted to all training samples and to the answers that are seen."""
+    yield from _path(*_labelled(features, answers, seen), PENALTIES, num_classes)
 
-    Each fit starts where the one before has ended.
-    """
+
+def self_trained(
+    features: Features, answers: Ints, seen: NDArray[np.bool_], penalty: float, num_classes: int
+) -> LastLayer:
+    """Return the last layer of one penalty, after it has learned from its own guesses about all new images."""
+    x, y, weight = _labelled(features, answers, seen)
+    (layer,) = _path(x, y, weight, [penalty], num_classes)
+    for _ in range(ROUNDS):
+        guess = layer.logits(features.new).argmax(1)
+        shares = [(1 - GUESSED) * weight, GUESSED * balanced(guess)]
+        every = (np.concatenate([x, features.new]), np.concatenate([y, guess]), np.concatenate(shares))
+        (layer,) = _path(*every, [penalty], num_classes)
+    return layer
+
+
+def _labelled(features: Features, answers: Ints, seen: NDArray[np.bool_]) -> tuple[Floats, Ints, Floats]:
+    """Return training samples and the answers that are seen: features, classes and weights that add up to 1."""
+    weights = [(1 - ANSWERED) * balanced(features.y), ANSWERED * balanced(answers[seen])]
     x = np.concatenate([features.train, features.answered[seen]])
-    y = np.concatenate([features.y, answers[seen]])
-    weight = np.concatenate([balanced(features.y), balanced(answers[seen])]) / 2
+    return x, np.concatenate([features.y, answers[seen]]), np.concatenate(weights)
+
+
+def _path(x: Floats, y: Ints, weight: Floats, penalties: Sequence[float], num_classes: int) -> Iterator[LastLayer]:
+    """Yield a last layer for each penalty. Each fit starts where the one before has ended."""
     mean = weight @ x
     scale = np.sqrt(weight @ (x - mean) ** 2)
     scale[scale <= 1e-6 * scale.max()] = 1.0  # of a feature that does not vary
     x = (x - mean) / scale
     model = LogisticRegression(warm_start=True, max_iter=500)
-    for penalty in PENALTIES:
+    for penalty in penalties:
         model.set_params(C=1 / (2 * penalty))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # held-out answers judge the fit as it is

@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sitar.analysis.answers import Answer, read_answers
 from sitar.analysis.refit.expected import expected_accuracy, importance
 from sitar.analysis.refit.last_layer import Choice, Features, choose, number_of_fits
-from sitar.analysis.samples import shared_samples
 from sitar.config import RefitConfig, RefitFeatures, RunConfig, run_config
+from sitar.data.overlap import shared_samples
+from sitar.data.rows import Stored
 from sitar.data.types import Data, in_batches
 from sitar.errors import ConfigError, DataError, RunError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.inputs import Inputs, Source, read_inputs
 from sitar.evaluation.trained_model import TrainedModel
+from sitar.given import given_to
 from sitar.methods.refit import RefitInputs, Refitted
 from sitar.models.weights import to_bytes
 from sitar.progress import ShownProgress, Watch
@@ -36,7 +37,11 @@ from sitar.training.run import finish, write_environment
 
 logger = logging.getLogger(__name__)
 FEWEST = 5  # answers
-MOST = 20_000  # training samples that a last layer is fitted to, drawn at random where there are more
+MOST = 20_000  # training samples, and new images, that a last layer is fitted to, drawn at random where there are more
+KINDS: tuple[RefitFeatures, ...] = (
+    "latent",
+    "encoder",
+)  # hidden units are a function of the latent, and were no better
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Candidate:
 
     model: TrainedModel
     data: Data  # features in the place of images, where the encoder is frozen
-    inputs: Inputs
+    answered: Inputs
     features: dict[RefitFeatures, Features]
 
 
@@ -77,7 +82,7 @@ def refit(
     run, its features and the penalty. Without `out` the new folder lies beside that of the chosen run.
     """
     began = time.monotonic()
-    if out is not None:
+    if out is not None and not _is_begun(RunFolder(Path(out))):
         RunFolder(Path(out)).refuse_used()  # before anything is computed
     read = read_answers(Path(answers))
     for note in read.notes:
@@ -88,15 +93,17 @@ def refit(
     with ShownProgress(progress) as shown:
         models = _load([RunFolder(Path(run)) for run in runs], device)
         y = _labels(given, models[0].classes)
-        inputs = _inputs(models, images, root, given, shown.watch)
-        fitted = fit(models, inputs, y, shown.watch)
+        new = _inputs(models, images, root, given, shown.watch)
+        fitted = fit(models, [_answered(inputs, given) for inputs in new], new, y, shown.watch)
         model, data = fitted.chosen.model, fitted.chosen.data
         section = RefitConfig(features=fitted.kind, answers=len(y), digest=_digest(given))
         config = model.config.model_copy(update={"refit": section})
         folder = RunFolder(Path(out) if out is not None else _default_folder(model.folder, section))
         facts = _facts(fitted, [answer.probability for answer in given], y)
         with folder.lock():
-            folder.create(_with_weights(config, model.folder).to_dict())
+            whole = _with_weights(config, model.folder).to_dict()
+            if not (_is_begun(folder) and folder.read_config() == whole):
+                folder.create(whole)
             write_environment(folder, config, model.data, model.device, shlex.join(["sitar", "refit", *words]))
             if (encoder := model.folder.encoder()) is not None:
                 folder.write_encoder(encoder)
@@ -106,13 +113,23 @@ def refit(
                 "selected_epoch": model.folder.result().get("selected_epoch"),
                 "seconds": round(time.monotonic() - began, 3),
             }
-            finish(folder, config, model.data, splits, predictions, facts)
+            finish(folder, config, model.data, splits, predictions, {**given_to(model.result), **facts})
     return folder
 
 
-def fit(models: Sequence[TrainedModel], inputs: Sequence[Inputs], y: NDArray[np.int64], watch: Watch) -> Fitted:
-    """Fit the last layer of one of the models again. `inputs` are the answered images as each model reads them."""
-    candidates = [_candidate(model, x, watch) for model, x in zip(models, inputs, strict=True)]
+def fit(
+    models: Sequence[TrainedModel],
+    answered: Sequence[Inputs],
+    new: Sequence[Inputs],
+    y: NDArray[np.int64],
+    watch: Watch,
+) -> Fitted:
+    """Fit the last layer of one of the models again.
+
+    `answered` are the images that have an answer, and `new` all images from where the model will be used, as each model
+    reads them.
+    """
+    candidates = [_candidate(*given, watch) for given in zip(models, answered, new, strict=True)]
     kinds: list[tuple[Candidate, RefitFeatures]] = [(one, kind) for one in candidates for kind in one.features]
     sets = [candidate.features[kind] for candidate, kind in kinds]
     tell = watch("last layers fitted", number_of_fits(len(sets)))
@@ -180,14 +197,15 @@ def _inputs(
     answers: Sequence[Answer],
     watch: Watch,
 ) -> list[Inputs]:
-    """Read the answered images as each model reads them. Models on the same data share them."""
+    """Read all new images as each model reads them. Models on the same data share them."""
     read: list[Inputs] = []
     for place, model in enumerate(models):
         same = next((other for other in range(place) if models[other].config.data == model.config.data), None)
         if same is not None:
             read.append(read[same])
             continue
-        inputs = _answered(read_inputs(images, model, root=root, watch=watch), answers)
+        inputs = read_inputs(images, model, root=root, watch=watch)
+        _answered(inputs, answers)  # refuses answers about other images first
         _refuse_test_images(inputs, model)
         read.append(inputs)
     return read
@@ -212,34 +230,43 @@ def _answered(inputs: Inputs, answers: Sequence[Answer]) -> Inputs:
 
 
 def _refuse_test_images(inputs: Inputs, model: TrainedModel) -> None:
-    """Refuse answered images that a test split holds too: it would no longer be a test."""
+    """Refuse images that a test split holds too: it would no longer be a test. The layer learns from all of them."""
     for name, shared in shared_samples(inputs.x, inputs.names, model.data).items():
         if name in TEST_SPLITS:
             raise DataError(
-                f"{len(shared):,} of the answered images are in the split {name!r} of {str(model.folder.path)!r}, such "
+                f"{len(shared):,} of the images are in the split {name!r} of {str(model.folder.path)!r}, such "
                 f"as {shared[0]!r}. A model that is fitted to them cannot be tested there. Bring other images."
             )
 
 
-def _candidate(model: TrainedModel, inputs: Inputs, watch: Watch) -> Candidate:
-    """Compute every kind of features, of training samples, at most so many, and of the answered images."""
+def _candidate(model: TrainedModel, answered: Inputs, new: Inputs, watch: Watch) -> Candidate:
+    """Compute every kind of features, of training samples and new images, at most so many, and of answered ones."""
     data = model.data if model.encoder is None else model.encoder.data(model.data, watch)
-    places = torch.arange(len(data.train))
-    if len(places) > MOST:
-        places = torch.randperm(len(places), generator=torch.Generator().manual_seed(0))[:MOST].sort().values
     readable = RefitInputs(model.method)
 
-    def of(x: Tensor) -> NDArray[np.float64]:
+    def of(x: Stored) -> NDArray[np.float64]:
         return in_batches(readable.all, x, model.device, model.method.evaluation_batch).cpu().double().numpy()
 
+    def of_images(x: Stored) -> NDArray[np.float64]:
+        return of(x if model.encoder is None else model.encoder(x))
+
+    places = _drawn(len(data.train))
     train, y = of(data.train.x[places]), data.train.y[places].cpu().numpy()
-    answered = of(inputs.x if model.encoder is None else model.encoder(inputs.x))
+    images = of_images(answered.x), of_images(new.x[_drawn(len(new.names))])
     features, start = {}, 0
     for kind, width in readable.widths.items():
         columns = slice(start, start + width)
-        features[kind] = Features(train[:, columns], y, answered[:, columns])
+        if kind in KINDS:
+            features[kind] = Features(train[:, columns], y, *(part[:, columns] for part in images))
         start += width
-    return Candidate(model, data, inputs, features)
+    return Candidate(model, data, answered, features)
+
+
+def _drawn(n: int) -> torch.Tensor:
+    """Return the places of at most so many of n samples, in their order."""
+    if n <= MOST:
+        return torch.arange(n)
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:MOST].sort().values
 
 
 def _with_layer(candidate: Candidate, kind: RefitFeatures, choice: Choice) -> Refitted:
@@ -256,7 +283,7 @@ def _facts(fitted: Fitted, probabilities: Sequence[float | None], y: NDArray[np.
     weight = importance(probabilities)
     before = []
     for candidate in fitted.candidates:
-        right = candidate.model.predict_index(candidate.inputs.x) == y
+        right = candidate.model.predict_index(candidate.answered.x) == y
         before.append({"run": str(candidate.model.folder.path), **expected_accuracy(right, weight)})
     return {
         "answers": len(y),
@@ -278,6 +305,11 @@ def _digest(answers: Sequence[Answer]) -> str:
 
 def _default_folder(base: RunFolder, section: RefitConfig) -> Path:
     return base.path.with_name(f"{base.path.name}-{section.answers}answers-{section.digest}")
+
+
+def _is_begun(folder: RunFolder) -> bool:
+    """Say whether a refit was stopped here before it had its result. The same one is then made again, in its place."""
+    return folder.is_started and not folder.is_done and "refit" in folder.read_config()
 
 
 def _with_weights(config: RunConfig, base: RunFolder) -> RunConfig:

@@ -7,6 +7,7 @@ the paper does. The attribute is the hospital, which is also the environment of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from numpy.typing import NDArray
@@ -92,7 +93,7 @@ class Camelyon17(ImageDataset):
         return {split: {"total": n} for split, n in PUBLISHED.items()}
 
 
-def _splits(centers: list[str], split_words: list[str], where: str) -> NDArray:
+def _splits(centers: Sequence[str], split_words: Sequence[str], where: str) -> NDArray:
     """Return the split of every patch. The unseen hospitals are splits of their own, as in WILDS' own code."""
     unseen = {f"hospital {center}": split for center, split in UNSEEN.items()}
     pairs = zip(centers, split_words, strict=True)

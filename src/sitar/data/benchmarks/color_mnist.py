@@ -19,8 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sitar.config import NamedConfig
-from sitar.data.base import Dataset
+from sitar.data.base import DataConfig, Dataset
 from sitar.data.benchmarks.mnist_files import CHECKSUM, load_mnist
 from sitar.data.sample_table import SampleTable
 from sitar.data.types import Data
@@ -33,7 +32,7 @@ NUM_TRAIN = 50_000
 NUM_EVAL = 10_000  # of each evaluation split
 
 
-class ColorMNISTConfig(NamedConfig):
+class ColorMNISTConfig(DataConfig):
     name: Literal["color_mnist"] = "color_mnist"
     refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
     rho: float = Field(default=0.9, ge=0, le=1, description="share of samples whose colour agrees with the label")

@@ -34,6 +34,7 @@ from sitar.data.benchmarks.site_style import SiteStyle
 from sitar.data.image_dataset import ImageConfig, decode_samples
 from sitar.data.sample_table import SampleTable, names
 from sitar.data.types import Data
+from sitar.images.cache import Cached
 from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS
 
@@ -93,6 +94,11 @@ class Sites(Dataset):
     @classmethod
     def prepare(cls, config: SitesConfig, watch: Watch = unwatched) -> Prepared | None:
         """Decode the faces, which carry no site's style yet. Digits are drawn anew in every run."""
+        faces = cls._faces(config, watch)
+        return None if faces is None else Prepared(*faces)
+
+    @classmethod
+    def _faces(cls, config: SitesConfig, watch: Watch) -> tuple[SampleTable, Cached] | None:
         if config.source == "mnist":
             return None
         table = cls.samples(config)
@@ -101,15 +107,16 @@ class Sites(Dataset):
 
     @classmethod
     def load(cls, config: SitesConfig, watch: Watch = unwatched) -> Data:
-        faces = cls.prepare(config, watch)
+        faces = cls._faces(config, watch)
         if faces is None:
             mnist = load_mnist(config.root)
             table = _with_sites(_digits(mnist, config), config)
             images, checksum = draw_digits(table, mnist, config), CHECKSUM
         else:
-            faces.images.warn()
-            good = np.flatnonzero(faces.images.good)
-            table, images, checksum = faces.samples.take(good), faces.images.images[good], faces.images.checksum
+            samples, cached = faces
+            cached.warn()
+            good = np.flatnonzero(cached.good)
+            table, images, checksum = samples.take(good), cached.rows(good), cached.checksum
         assert table.attribute is not None
         styles, tell = tuple(SITES.values()), watch(f"{cls.title}: images styled", len(table))
         for place, site in enumerate(table.attribute):

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +16,8 @@ from sitar.data.array_dataset import ArrayConfig, ArrayDataset, as_features, as_
 from sitar.data.from_columns import SampleColumns
 from sitar.data.tables import Column
 from sitar.errors import DataError
+from sitar.files import NPZ_ERRORS, read_member
+from sitar.memory import check_memory
 from sitar.registry import DATASETS, did_you_mean
 
 
@@ -64,7 +64,7 @@ def read_arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
     with path.open("rb") as opened:
         try:
             file = np.load(opened, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except NPZ_ERRORS as error:
             raise DataError(f"{str(path)!r} cannot be read as an .npz file: it is of another kind, or cut.") from error
         if isinstance(file, np.ndarray):
             raise DataError(f"{str(path)!r} is one array. Save inputs and classes: np.savez(file, x=..., y=...).")
@@ -78,10 +78,9 @@ def read_arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
 
 def _array(file: Any, key: str, path: Path) -> NDArray[Any]:
     try:
-        array = file[key]
-        if not isinstance(array, np.ndarray):
-            raise ValueError("it is no array of NumPy")
-        return array
+        member = file.zip.getinfo(key if key in file.zip.namelist() else f"{key}.npy")
+        check_memory(member.file_size, f"The array {key!r} of {str(path)!r} is read into memory", "Save fewer samples.")
+        return read_member(file.zip, member)
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise DataError(f"The array {key!r} of {str(path)!r} cannot be read: {error}.") from error
@@ -89,7 +88,7 @@ def _array(file: Any, key: str, path: Path) -> NDArray[Any]:
             f"The array {key!r} of {str(path)!r} holds Python objects, which are not read, since they can run code. "
             "Save numbers, or words with .astype(str)."
         ) from error
-    except (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+    except NPZ_ERRORS as error:
         raise DataError(f"The array {key!r} of {str(path)!r} is damaged: {error}.") from error
 
 

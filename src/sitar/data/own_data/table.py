@@ -20,6 +20,7 @@ from sitar.data.sample_table import SampleTable, names
 from sitar.data.severity import with_severity
 from sitar.data.tables import SUFFIXES, Column, TableFile, open_table
 from sitar.errors import DataError
+from sitar.files import user_path
 from sitar.images.files import check_paths
 from sitar.registry import DATASETS
 
@@ -57,12 +58,12 @@ class TableOfImages(OwnImages):
         table = open_table(_file(cls.root(config), config))
         table.check_columns([config.path_column, *config.named])
         words = filled(Column(config.path_column, table.words(config.path_column)))
-        return table, check_paths(words, "the table")
+        return table, check_paths(list(words), "the table")
 
 
 def _file(root: Path, config: TableConfig) -> Path:
     if config.table is not None:
-        given = Path(config.table).expanduser()
+        given = user_path(config.table)
         for path in (root / given, given):  # the same where it is absolute
             if path.exists():
                 return path

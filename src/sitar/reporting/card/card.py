@@ -11,6 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sitar.errors import ConfigError, RunError
 from sitar.files import write_atomic
+from sitar.given import kinds_of
+from sitar.privacy import shareable
 from sitar.reporting.card.front_matter import front_matter
 from sitar.reporting.card.markdown import Markdown, escaped
 from sitar.reporting.comparison import group_runs, named_group, read_runs
@@ -146,17 +148,12 @@ def limits(run: Run, seeds: int) -> list[str]:
         said.append(
             f"Its probabilities are off by {percent(error)} points on average on {split} (expected calibration error)."
         )
-    if run.result.get("needs_groups"):
+    said += [kind.on_card(shareable(kind.of(run.result))) for kind in kinds_of(run.result)]
+    if (expected := (run.result.get("refit") or {}).get("expected")) is not None:
         said.append(
-            "It was trained with group labels of the training samples. Methods without them are no rivals of it."
+            "Where the images of these answers come from, its accuracy is expected to be "
+            f"{percent(expected['accuracy'])} % ({percent_range(expected['interval'])})."
         )
-    if answers := run.result.get("answers"):
-        expected = (run.result.get("refit") or {}).get("expected")
-        hope = ""
-        if expected is not None:
-            hope = f" There its accuracy is expected to be {percent(expected['accuracy'])} %"
-            hope += f" ({percent_range(expected['interval'])})."
-        said.append(f"Its last layer was fitted to {answers} answers about images from where it will be used.{hope}")
     if seeds == 1:
         said.append("One seed was trained. How much another seed would differ is not known.")
     return said
@@ -277,7 +274,7 @@ def _preset(run: Run) -> str:
 
 
 def _settings(run: Run) -> list[list[str]]:
-    kept = without_places(run.config)
+    kept = shareable(without_places(run.config))
     return [
         [key, "none" if value is None else str(value)]
         for key, value in kept.items()

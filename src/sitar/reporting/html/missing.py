@@ -27,11 +27,14 @@ def missing_parts(comparison: Comparison) -> list[dict[str, Any]]:
         {
             "what": listed(PARTS[name].title for name in names),
             "runs": [run.label for run in runs],
-            "command": _explain(comparison, runs),
+            "command": comparison.shown(_explain(comparison, runs)),
         }
         for names, runs in lost.items()
     ]
-    notices += [{"what": PARTS[name].title, "runs": runs, "reason": reason} for (name, reason), runs in reasons.items()]
+    notices += [
+        {"what": PARTS[name].title, "runs": runs, "reason": comparison.shown(str(reason))}
+        for (name, reason), runs in reasons.items()
+    ]
     if len(reference_vaes(comparison)) > 1:
         labels = [run.label for run in comparison.runs if run.part("shared_axes")]
         what = {"what": "axes in use side by side, as each was measured on other axes", "runs": labels}
@@ -60,4 +63,4 @@ def _explain_on_one_vae(comparison: Comparison) -> dict[str, str]:
     reference = next(with_decoder, None) or reference_folder(comparison)
     if reference is None:
         return {"reason": "The VAEs whose axes they were are gone; `sitar explain` with --axes names another."}
-    return {"command": explain_command(*(run.folder for run in comparison.runs), axes=reference)}
+    return {"command": comparison.shown(explain_command(*(run.folder for run in comparison.runs), axes=reference))}

@@ -8,6 +8,7 @@ from typing import Any
 
 from sitar.controls import BASELINE, CONTROLS, Control
 from sitar.errors import RunError
+from sitar.given import ANSWERS, KINDS
 from sitar.reporting.against import ONE_SEED, OVER_BOTH, Verdict
 from sitar.reporting.against import judge as judge_pairs
 from sitar.reporting.comparison import Comparison, Row, named_group
@@ -16,8 +17,6 @@ from sitar.reporting.tables.table import chance, percent
 from sitar.run_folder import flat
 
 MOST_NAMED = 5
-GIVEN_GROUPS = "Given group labels of the training samples, an upper bound and not a rival"
-GIVEN_ANSWERS = "Given answers about images from where the model will be used, which the others were not"
 
 
 def summary(comparison: Comparison) -> list[str]:
@@ -26,14 +25,13 @@ def summary(comparison: Comparison) -> list[str]:
     name = metric.replace("_", " ")
     bars = metric_bars(comparison, split, metric)
     known = sorted((bar for bar in bars if bar.value is not None), key=lambda bar: -(bar.value or 0))
-    bounds = {place for place, row in enumerate(comparison.rows) if row.needs_groups}
-    answered = {place for place, row in enumerate(comparison.rows) if row.answers and place not in bounds}
-    rivals = [bar for bar in known if bar.color not in bounds | answered]
+    rivals = [bar for bar in known if not comparison.rows[bar.color].was_given_more]
     judge = Judge(split, metric)
     sentences = [_size(comparison)]
     sentences += _leader(rivals, split, name) + _first_two(comparison, rivals, judge)
-    sentences += _apart([bar for bar in known if bar.color in bounds], GIVEN_GROUPS, split, name)
-    sentences += _apart([bar for bar in known if bar.color in answered], GIVEN_ANSWERS, split, name)
+    for kind in KINDS:  # a row that was given several is named with the first of them
+        rows = [bar for bar in known if comparison.rows[bar.color].kinds[:1] == [kind]]
+        sentences += _apart(rows, kind.apart, split, name)
     sentences += _against_baseline(comparison, judge, f"in {name} on {split}")
     sentences += _empty_groups(comparison, split) + _expected(comparison)
     if missing := [bar.label for bar in bars if bar.value is None]:
@@ -124,7 +122,7 @@ def _against_baseline(comparison: Comparison, judge: Judge, where: str) -> list[
 
 
 def _baseline(comparison: Comparison) -> Row | None:
-    found = [row for row in comparison.rows if row.results[0].get("method") == BASELINE and not row.answers]
+    found = [row for row in comparison.rows if row.results[0].get("method") == BASELINE and ANSWERS not in row.kinds]
     return found[0] if len(found) == 1 else None
 
 
@@ -208,7 +206,7 @@ def _controls(comparison: Comparison, bars: list[Bar], judge: Judge, where: str)
     sentences = []
     for method, control in CONTROLS.items():
         rows = [(place, mine) for place, mine in enumerate(settings) if mine["method.name"] == method]
-        rows = [(place, mine) for place, mine in rows if not comparison.rows[place].answers]
+        rows = [(place, mine) for place, mine in rows if ANSWERS not in comparison.rows[place].kinds]
         strengths = {place: mine.get(f"method.{control.strength}") for place, mine in rows}
         noisy = [place for place, strength in strengths.items() if strength]
         quiet = [place for place, strength in strengths.items() if strength == 0]

@@ -8,7 +8,7 @@ from typing import Any
 from sitar.registry import metrics
 from sitar.reporting.against import ONE_SEED, Verdict
 from sitar.reporting.comparison import Row
-from sitar.reporting.tables.table import UPPER_BOUND, Table
+from sitar.reporting.tables.table import Table
 
 TESTS = {"mcnemar": "McNemar", "t_test": "t-test", "sign_flip": "sign-flip"}
 HOW = (
@@ -22,7 +22,7 @@ def differences_table(verdicts: Sequence[Verdict], reference: Row, shown: Sequen
     """Show what each row is against the reference, one line for each split, metric and row."""
     lines = [
         [
-            f"{verdict.row.label} {UPPER_BOUND}" if verdict.row.needs_groups else verdict.row.label,
+            verdict.row.marked_label,
             verdict.split,
             metrics()[verdict.metric].title,
             ",".join(map(str, verdict.seeds)),

@@ -10,7 +10,8 @@ NEEDS = r"% needs \usepackage{booktabs}"
 ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"\textbar{}",
-    '"': r"\textquotedbl{}", "±": r"$\pm$", "†": r"$^\dagger$", "–": "--", "\n": " ",
+    '"': r"\textquotedbl{}", "±": r"$\pm$", "†": r"$^\dagger$",
+    "§": r"$^\S$", "¶": r"$^\P$", "‖": r"$^\|$", "–": "--", "\n": " ",
 }  # fmt: skip
 ESCAPED = re.compile("|".join(map(re.escape, ESCAPES)))
 NEGATIVE = re.compile(r"(?<![\w.)\]-])-(?=\d)")  # a sign, and no hyphen

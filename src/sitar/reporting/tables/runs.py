@@ -8,21 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from sitar.errors import RunError
+from sitar.given import notes
 from sitar.registry import metrics
 from sitar.reporting.against import Verdict, goodness, judge
 from sitar.reporting.comparison import Row
 from sitar.reporting.tables.differences import verdict_record
-from sitar.reporting.tables.table import (
-    ANSWERS_NOTE,
-    CHANCE,
-    HEADLINE,
-    KNOWLEDGE,
-    UPPER_BOUND,
-    UPPER_BOUND_NOTE,
-    Table,
-    chance,
-    percent,
-)
+from sitar.reporting.tables.table import CHANCE, HEADLINE, KNOWLEDGE, Table, chance, percent
 from sitar.splits import TEST_SPLITS
 
 BOLD_NOTE = "Bold: the best, where it can be told apart from the next."
@@ -38,8 +29,7 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table
     lines = []
     for row in rows:
         cells = [row.summary(split, name) for split, name in shown]
-        label = f"{row.label} {UPPER_BOUND}" if row.needs_groups else row.label
-        lines.append([label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
+        lines.append([row.marked_label, ",".join(map(str, row.seeds)), *map(_mean_and_std, cells)])
     classes = {len(result.get("classes", ())) for row in rows for result in row.results}
     if len(classes) == 1 and 0 not in classes and any(_has(rows, split, "worst_group") for split, _ in shown):
         lines.append([CHANCE, "–", *(percent(chance(name, *classes)) for _, name in shown)])
@@ -48,10 +38,7 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table
     note = (
         f"Percent, mean ± standard deviation over seeds. Data: {', '.join(datasets)}. Epoch: {', '.join(selections)}."
     )
-    if any(row.needs_groups for row in rows):
-        note += f" {UPPER_BOUND_NOTE}"
-    if any(row.answers for row in rows):
-        note += f" {ANSWERS_NOTE}"
+    note = " ".join([note, *notes([row.results[0] for row in rows])])
     return Table("Comparison", columns, lines, note)
 
 
@@ -75,9 +62,10 @@ def shown_in(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[str, str]]
 def with_best_in_bold(table: Table, rows: Sequence[Row], names: Sequence[str]) -> Table:
     """Mark the best row of each column, where it can be told apart from the next.
 
-    Rows that were given more, group labels or answers, are no rivals. Where rows cannot be compared, none is marked.
+    Rows that were given more, such as group labels or answers, are no rivals. Where rows cannot be compared, none is
+    marked.
     """
-    rivals = [row for row in rows if not row.needs_groups and not row.answers]
+    rivals = [row for row in rows if not row.was_given_more]
     bold = set()
     for column, (split, name) in enumerate(shown_in(rows, names), start=2):
         known = [(row, value) for row in rivals if (value := row.summary(split, name)["mean"]) is not None]
@@ -98,12 +86,17 @@ def records(rows: Sequence[Row], names: Sequence[str], verdicts: Sequence[Verdic
             if summary["mean"] is None:
                 continue
             about = {
-                "runs": row.label, "needs_groups": row.needs_groups, "answers": row.answers,
-                "seeds": " ".join(map(str, row.seeds)), "split": split, "metric": name, "mean": summary["mean"],
+                "runs": row.label, **{key: _flat(value) for key, value in row.given.items()},
+                "seeds": _flat(row.seeds), "split": split, "metric": name, "mean": summary["mean"],
                 "std": summary["std"],
             }  # fmt: skip
             found.append({**about, **({} if not verdicts else verdict_record(verdict))})
     return found
+
+
+def _flat(value: Any) -> Any:
+    """Return a value as one cell: a list becomes words."""
+    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _has(rows: Sequence[Row], split: str, name: str) -> bool:

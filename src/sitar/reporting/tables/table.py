@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from sitar import given
 from sitar.registry import metrics
 
 HEADLINE = ("average", "worst_group")  # the metrics that every table shows
 KNOWLEDGE = ("core_auc", "shortcut_auc")  # what predictions know and follow, shown where groups exist
 CHANCE = "knows nothing (chance)"  # the row of a head that guesses: a fair coin over the classes
-UPPER_BOUND = "†"
-UPPER_BOUND_NOTE = f"{UPPER_BOUND} was given group labels of the training samples: an upper bound."
-ANSWERS_NOTE = "+N answers: its last layer was fitted again, to N answers about images from where it will be used."
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,7 @@ def percent_range(interval: Sequence[float] | None) -> str:
     return "–" if interval is None else f"{100 * interval[0]:.1f}-{100 * interval[1]:.1f}"
 
 
-def marked(table: Table, needs_groups: bool, answers: int = 0) -> Table:
-    """Add a mark and a note to the table of a run that was given more: group labels, or answers about new images."""
-    marks = [f"+{answers} answers"] if answers else []
-    notes = [ANSWERS_NOTE] if answers else []
-    if needs_groups:
-        marks, notes = [*marks, UPPER_BOUND], [*notes, UPPER_BOUND_NOTE]
-    return replace(table, title=" ".join([table.title, *marks]), note=" ".join([table.note, *notes]))
+def marked(table: Table, result: Mapping[str, Any]) -> Table:
+    """Add marks and notes to the table of a run that was given more than inputs and labels."""
+    note = " ".join([table.note, *given.notes([result])])
+    return replace(table, title=given.marked(table.title, result), note=note)

@@ -38,13 +38,13 @@ def check_trackers(names: Iterable[str]) -> None:
 class Tracking:
     """Holds the trackers of a run. One that fails is named once, and is left out from then on."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, steps: int) -> None:
-        """Start the trackers. `steps` epochs are logged already if the run is resumed."""
+    def __init__(self, config: RunConfig, folder: RunFolder, steps: int, names: Iterable[str]) -> None:
+        """Start the trackers of these names. `steps` epochs are logged already if the run is resumed."""
         self.active: dict[str, Tracker] = {}
         self.is_done = False
         ids = folder.tracker_ids()
         name, settings = f"{config.preset}, seed {config.seed}", flat(config.to_dict())
-        for kind in dict.fromkeys(config.train.log):
+        for kind in dict.fromkeys(names):
             run = TrackedRun(name, settings, folder.trackers / kind, steps, ids.get(kind))
             self._guard(kind, lambda kind=kind, run=run: self.active.update({kind: _tracker(kind)(run)}))
         known = {kind: tracker.id for kind, tracker in self.active.items() if tracker.id is not None}

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import sitar
-from helpers.asking import SIZE, save_images
+from helpers.asking import SIZE, save_images, train
 from sitar.analysis.ask.pool import read_pool
 from sitar.errors import ConfigError, DataError
 
@@ -74,3 +74,23 @@ def test_a_name_with_a_line_break_is_refused(place: Path, tmp_path: Path) -> Non
     (images / "00000.png").rename(images / "0\n0.png")
     with pytest.raises(DataError, match="line break"):
         read_pool([place / "a"], images, None, "cpu")
+
+
+def test_each_head_of_a_run_is_a_candidate(place: Path, tmp_path: Path) -> None:
+    """They are kept apart beside the answers, too, when the runs have moved."""
+    data = {"name": "folder", "root": str(place / "data"), "image_size": SIZE, "unlabelled": str(place / "new")}
+    train(place / "heads", data, method="divdis")
+    answers = tmp_path / "answers.csv"
+    pool = read_pool([place / "a", place / "heads"], place / "new", answers, "cpu")
+    assert pool.labels == ["erm", "divdis, head 0", "divdis, head 1"]
+    assert pool.runs == [str(place / name) for name in ("a", "heads", "heads")]
+    model = sitar.load(place / "heads", device="cpu")
+    assert pool.files is not None
+    x = np.stack([np.asarray(Image.open(file)).transpose(2, 0, 1) for file in pool.files])
+    for head, row in enumerate(pool.predictions[1:]):
+        np.testing.assert_array_equal(row, model.logits(x, head).argmax(1))
+    np.testing.assert_array_equal(model.logits(x), model.logits(x, 0))
+    assert (model.heads, sitar.load(place / "a", device="cpu").heads) == (2, 1)
+    again = read_pool([place / "a", place / "heads"], place / "new", answers, "cpu")
+    assert (again.runs, again.labels) == (pool.runs, pool.labels)
+    np.testing.assert_array_equal(again.predictions, pool.predictions)

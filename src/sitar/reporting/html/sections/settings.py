@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from sitar.errors import SitarError
+from sitar.presets import load_config, preset_names
 from sitar.reporting.comparison import ComparedRun, Comparison
 from sitar.reporting.html.axes import reference_folder
-from sitar.run_folder import RunFolder, explain_command, flat
+from sitar.run_folder import INERT, RunFolder, explain_command, flat
 
 FACTS = ("commit", "python", "platform", "device", "threads", "data_checksum")  # of the environment
 
@@ -19,7 +22,7 @@ def make(comparison: Comparison, sharing: int) -> dict[str, Any]:
     return {
         "rows": [row.label for row in comparison.rows],
         "different": different_settings(comparison),
-        "runs": [_details(run, reference) for run in comparison.runs],
+        "runs": [_details(run, reference, comparison) for run in comparison.runs],
     }
 
 
@@ -37,7 +40,7 @@ def _value(config: dict[str, Any], key: str) -> str:
     return yaml.safe_dump(config[key], default_flow_style=True).removesuffix("...\n").strip()
 
 
-def _details(run: ComparedRun, reference: RunFolder | None) -> dict[str, Any]:
+def _details(run: ComparedRun, reference: RunFolder | None, comparison: Comparison) -> dict[str, Any]:
     """Return where a run was made and how it is made again."""
     environment, path = run.environment, str(run.folder.path)
     facts = {key: environment.get(key) for key in FACTS}
@@ -46,13 +49,38 @@ def _details(run: ComparedRun, reference: RunFolder | None) -> dict[str, Any]:
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     facts["seconds"] = run.result["seconds"]
     facts["epoch"] = f"{run.result.get('selected_epoch')} ({run.result['selection']})"
-    made_by = environment.get("command")
-    train = made_by if isinstance(made_by, str) else shlex.join(["sitar", "train", str(run.folder.config_file)])
-    evaluate = shlex.join(["sitar", "evaluate", path])
+    commands = [_train(run), shlex.join(["sitar", "evaluate", path]), explain_command(run.folder, axes=reference)]
     return {
         "label": run.label,
-        "folder": path,
+        "folder": comparison.shown(path),
         "facts": {key: value for key, value in facts.items() if value is not None},
-        "commands": [train, evaluate, explain_command(run.folder, axes=reference)],
+        "commands": [comparison.shown(command) for command in commands],
         "config": yaml.safe_dump(run.config, sort_keys=False),
     }
+
+
+def _active(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in flat(config).items() if key not in INERT}
+
+
+def _train(run: ComparedRun) -> str:
+    """Return the command that makes a run again. It is made from the settings: a folder may come from a stranger.
+
+    Where the preset is not known here, the settings of the run are the preset. Where files lay is part of it: a report
+    without paths shows the last names of these places.
+    """
+    if run.config.get("refit") is not None:
+        return "sitar refit RUN --answers ANSWERS --images IMAGES"
+    words = ["sitar", "train", str(run.folder.config_file)]
+    preset, settings = run.config.get("preset"), _active(run.config)
+    if preset in preset_names():
+        try:
+            known = _active(load_config(preset, (), run.seed).to_dict())
+        except SitarError:
+            return shlex.join(words)
+        changed = [key for key in settings if key not in ("preset", "seed") and settings[key] != known.get(key)]
+        words = ["sitar", "train", preset, "--seed", str(run.seed)]
+        for key in changed:
+            value = yaml.safe_dump(settings[key], default_flow_style=True, width=10**6).removesuffix("...\n").strip()
+            words += ["--set", f"{key}={value}"]
+    return shlex.join(words)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from helpers.made_runs import make_run
 from helpers.pages import pixels
+from sitar.presets import load_config
 from sitar.reporting.comparison import compare_runs, named_group
 from sitar.reporting.html.bars import wilson
 from sitar.reporting.html.report import write_report
 from sitar.reporting.html.sections.accuracy import make, split_bars
 from sitar.reporting.html.sections.confusion import run_confusion
 from sitar.reporting.html.sections.gradcam import run_maps
-from sitar.reporting.html.sections.settings import different_settings
+from sitar.reporting.html.sections.settings import _train, different_settings
 from sitar.reporting.html.sections.training import accuracy_curves
+from sitar.run_folder import RunFolder
 
 KINDS = ("average", "worst group")
 
@@ -122,3 +126,9 @@ def test_large_pictures_of_grad_cam_are_made_smaller(tmp_path: Path) -> None:
     assert maps is not None
     assert max(pixels(maps["pictures"][0]["uri"]).shape[:2]) <= 256, "two tiles of at most 128 pixels"
     assert maps["area"] == pytest.approx(0.36)
+
+
+def test_the_command_that_makes_a_run_again_names_its_data() -> None:
+    config = load_config("folder/erm", ["data.root=scans", "train.patience=3"], 0).to_dict()
+    run: Any = SimpleNamespace(config=config, seed=0, folder=RunFolder(Path("runs")))
+    assert _train(run) == "sitar train folder/erm --seed 0 --set data.root=scans --set train.patience=3"

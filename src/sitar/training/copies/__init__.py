@@ -1,0 +1,1 @@
+"""Copies of one setting, which differ in the seed alone, are trained together as one batched model."""

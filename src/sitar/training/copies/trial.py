@@ -1,0 +1,224 @@
+"""Try out a stacked step: whether it computes what single runs compute, and whether it is faster than they are.
+
+Nothing is taken on trust. Before copies are trained as one, terms, gradients and buffers of every copy are computed in
+both ways on its first batch. Where they differ, or where vmap cannot run the loss, copies are trained one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
+
+from sitar.errors import ConfigError
+from sitar.functional.precision import in_float64
+from sitar.models.global_norm import refuse_dropout
+from sitar.threads import Rehearsal, seconds_of_a_step
+from sitar.training.checkpoint import snapshot
+from sitar.training.copies.convolutions import WAYS
+from sitar.training.copies.stack import CapturedStackedStep, Copy, StackedStep
+from sitar.training.loop import Loop, Turn, rehearsal
+from sitar.training.seeding import NOISE, derive_seed, seed_everything
+from sitar.training.step import EagerStep
+
+Stacking = Literal["auto", "always", "never"]
+GAIN = 0.95  # of the time of single steps, which a stacked one may take at most
+TOLERANCE = {"cpu": 1e-3, "cuda": 1e-2}  # of the largest value; a CUDA device may compute in TF32
+MIXED_TOLERANCE = 0.1  # with bfloat16
+SMALL = 0.01  # of the loss, below which a term is compared with that, and of the largest gradient
+
+
+class CannotStackError(Exception):
+    """Says why copies are not trained as one, in a sentence."""
+
+
+def choose_way(loops: Sequence[Loop], stacking: Stacking) -> str:
+    """Return the way of `convolutions.py` in which the copies are trained together. Raise the reason if there is none.
+
+    With "always" the first way that is right is taken. Else the fastest one is, if it is faster than single steps.
+    """
+    if stacking == "never":
+        raise CannotStackError("You have asked for it.")
+    with ExitStack() as stack:
+        turns = [stack.enter_context(loop.first_turn()) for loop in loops]
+        begun = [turn for turn in turns if turn is not None]
+        if len(begun) < len(loops):
+            raise CannotStackError("The method begins with a fit to all samples, which has no steps.")
+        check_alike(begun)
+        seconds, wrong = {}, CannotStackError("There is no way.")
+        for way in WAYS if _has_convolutions(loops[0].method) else list(WAYS)[:1]:
+            try:
+                step = build(begun, way)
+            except CannotStackError as error:
+                wrong = error
+                continue
+            if stacking == "always":
+                return way
+            try:
+                seconds[way] = _seconds(step, begun)
+            except RuntimeError as error:  # such as too little memory
+                wrong = CannotStackError(f"Its step fails: {str(error).splitlines()[0]}")
+        if not seconds:
+            raise wrong
+        way = min(seconds, key=lambda way: seconds[way])
+        alone = _seconds(loops[0].build_step(begun[0]), begun[:1])
+    if seconds[way] > GAIN * len(loops) * alone:
+        raise CannotStackError(
+            f"Here this is faster: {len(loops)} single steps take {1000 * len(loops) * alone:.1f} ms, and a step of "
+            f"all of them together takes {1000 * seconds[way]:.1f} ms."
+        )
+    return way
+
+
+def check_alike(turns: Sequence[Turn]) -> None:
+    """Refuse copies that cannot take a step together, whatever their loss is."""
+    first = turns[0]
+    if len({shape_of(turn) for turn in turns}) > 1:
+        raise CannotStackError("The copies are not in the same phase, or have epochs of different lengths.")
+    if any(turn.loop.train is not first.loop.train for turn in turns):
+        raise CannotStackError("Each seed has inputs of its own: the frozen encoder has random weights.")
+    for turn in turns:
+        for objective in turn.plan.phase.objectives:
+            if not any(getattr(objective.loss, "__self__", None) is part for part in turn.loop.method.modules()):
+                raise CannotStackError("A loss is no function of the method, so it may hold tensors of one copy.")
+    method = first.loop.method
+    if any(isinstance(module, BatchNorm) and module.training for module in method.modules()):
+        raise CannotStackError("The network has batch normalisation, whose statistics are those of one copy.")
+    try:
+        refuse_dropout(method)
+    except ConfigError as error:
+        raise CannotStackError("The network has dropout, which draws by itself.") from error
+
+
+def shape_of(turn: Turn) -> tuple[Any, ...]:
+    """Return what copies must have in common to take the steps of an epoch together."""
+    plan = turn.plan
+    losses = tuple(getattr(objective.loss, "__name__", None) for objective in plan.phase.objectives)
+    return plan.number, turn.epoch, plan.phase.name, plan.batch_size, plan.steps, plan.epochs, losses
+
+
+def build(turns: Sequence[Turn], way: str) -> StackedStep:
+    """Build the stacked step of these epochs, once it is known to be right."""
+    first = turns[0]
+    loop, plan = first.loop, first.plan
+    copies = [
+        Copy(turn.loop.method, turn.plan.phase.objectives, turn.optimisers, torch.Generator(loop.device))
+        for turn in turns
+    ]
+    sizes = {"batch_size": plan.batch_size, "steps": plan.steps, "device": loop.device, "config": loop.config.train}
+    with _left_as_it_is([copy.method for copy in copies]):
+        alone = [_look_alone(turn, sizes) for turn in turns]
+    try:
+        step = StackedStep(copies, loop.train, **sizes, way=way)
+        with _left_as_it_is([copy.method for copy in copies]):
+            together = _look_together(step, turns)
+            buffers = [_buffers(copy.method) for copy in copies]
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        raise CannotStackError(f"torch.vmap cannot run its loss: {str(error).splitlines()[0]}") from error
+    for place, (expected, expected_buffers) in enumerate(alone):
+        found = [_flat(terms, gradients, place) for terms, gradients in together]
+        _compare([*expected, expected_buffers], [*found, buffers[place]], loop)
+    for turn in turns:
+        turn.loop.forget_step()  # it may have captured where the weights were before
+    if not loop.captured:
+        return step
+    restores = [snapshot(turn.loop.method, turn.optimisers) for turn in turns]
+
+    def restore() -> None:
+        for put_back in restores:
+            put_back()
+
+    try:
+        return CapturedStackedStep(copies, loop.train, **sizes, way=way, restore=restore)
+    except RuntimeError as error:
+        raise CannotStackError(f"Its step cannot be captured: {str(error).splitlines()[0]}") from error
+
+
+def seed_generators(step: StackedStep, turns: Sequence[Turn]) -> None:
+    """Have each copy draw what the single run draws in this epoch."""
+    for generator, turn in zip(step.generators, turns, strict=True):
+        generator.manual_seed(derive_seed(turn.loop.config.seed, NOISE, turn.plan.number, turn.epoch))
+
+
+Looked = tuple[list[dict[str, Tensor]], dict[str, Tensor]]
+
+
+def _look_alone(turn: Turn, sizes: Mapping[str, Any]) -> Looked:
+    """Return terms and gradients of a single run on the first batch of the epoch, and the buffers after it."""
+    plan, loop = turn.plan, turn.loop
+    seed_everything(loop.config.seed, NOISE, plan.number, turn.epoch)
+    step = EagerStep(plan.phase.objectives, turn.optimisers, loop.train, **sizes)
+    step.begin_epoch(plan.order(turn.epoch))
+    return [_flat(*seen) for seen in step.look()], _buffers(loop.method)
+
+
+def _look_together(step: StackedStep, turns: Sequence[Turn]) -> list[tuple[dict[str, Tensor], list[Tensor | None]]]:
+    seed_generators(step, turns)
+    step.begin_epoch(torch.cat([turn.plan.order(turn.epoch) for turn in turns], 1))
+    return step.look()
+
+
+def _flat(
+    terms: Mapping[str, Tensor], gradients: Sequence[Tensor | None], place: int | None = None
+) -> dict[str, Tensor]:
+    """Return terms and gradients by name, of the copy at a place where they are those of all copies."""
+    named = {**terms, **{f"gradient {i}": found for i, found in enumerate(gradients) if found is not None}}
+    return {name: (value if place is None else value[place]).detach() for name, value in named.items()}
+
+
+def _buffers(module: nn.Module) -> dict[str, Tensor]:
+    return {f"buffer {name}": tensor.clone() for name, tensor in module.named_buffers()}
+
+
+def _compare(expected: Sequence[Mapping[str, Tensor]], found: Sequence[Mapping[str, Tensor]], loop: Loop) -> None:
+    mixed = loop.config.train.precision == "bfloat16"
+    tolerance = MIXED_TOLERANCE if mixed else TOLERANCE.get(loop.device.type, max(TOLERANCE.values()))
+    for of_single, of_copy in zip(expected, found, strict=True):
+        if of_single.keys() != of_copy.keys():
+            raise CannotStackError("A copy has other terms or gradients than the single run.")
+        sizes = {name: float(in_float64(value).abs().max()) for name, value in of_single.items() if value.numel()}
+        if not all(map(math.isfinite, sizes.values())):
+            raise CannotStackError("The first step of a single run is not finite, so nothing can be compared with it.")
+        gradients = max((size for name, size in sizes.items() if name.startswith("gradient")), default=0.0)
+        small = SMALL * sizes.get("loss", 0.0)  # a term may be a difference that almost vanishes
+        for name, value in of_single.items():
+            size = max(sizes.get(name, 0.0), SMALL * gradients if name.startswith("gradient") else small)
+            bound = tolerance * max(size, 1e-6)
+            if not torch.allclose(in_float64(of_copy[name]), in_float64(value), rtol=0, atol=bound, equal_nan=True):
+                raise CannotStackError(f"A copy differs from the single run in {name!r}.")
+
+
+@contextmanager
+def _left_as_it_is(modules: Sequence[nn.Module]) -> Iterator[None]:
+    restores = [snapshot(module, []) for module in modules]
+    try:
+        yield
+    finally:
+        for restore in restores:
+            restore()
+
+
+def _has_convolutions(method: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in method.modules())
+
+
+def _seconds(step: EagerStep, turns: Sequence[Turn]) -> float:
+    """Return how long a step takes on the threads of now."""
+    device, tried = turns[0].loop.device, rehearsal(step, turns)
+
+    def again() -> None:
+        tried.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    if turns[0].loop.config.train.compile:
+        again()  # it is compiled in its first step
+    # on one thread the time that other programs had the core does not count
+    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    return seconds_of_a_step(torch.get_num_threads(), Rehearsal(again, tried.steps), clock)
