@@ -2,7 +2,8 @@
 
 Label 0 is for digits 0-4 and label 1 for digits 5-9. A label is flipped with probability `label_noise`. The colour is
 the label, flipped with probability 1 - rho: green for 0 and red for 1. In `ood_test` and `val_ood` the colour agrees
-with the label with probability 1 - rho.
+with the label with probability 1 - rho. `train_rho` is another share for `train` and `val`: with 0.5 the colour tells
+nothing there, and the tests stay as they are.
 
 Environments, for methods that are given them, are the samples whose colour agrees with the label and those whose colour
 does not.
@@ -36,6 +37,7 @@ class ColorMNISTConfig(DataConfig):
     name: Literal["color_mnist"] = "color_mnist"
     refused = {"majority_only": "ColorMNIST draws its colours by data.rho, and data.rho=1.0 is the strict regime"}
     rho: float = Field(default=0.9, ge=0, le=1, description="share of samples whose colour agrees with the label")
+    train_rho: float | None = Field(default=None, ge=0, le=1, description="the same of train and val; null: rho")
     label_noise: float = Field(default=0.25, ge=0, le=0.5, description="probability that a label is flipped")
     image_size: Literal[28, 14] = Field(default=28, description="14 averages 2x2 pixels")
     train_size: int = Field(default=NUM_TRAIN, ge=0, le=NUM_TRAIN, description="use only the first so many")
@@ -78,7 +80,7 @@ def _table(digits: NDArray[np.uint8], config: ColorMNISTConfig) -> SampleTable:
         (2, order[NUM_TRAIN:], config.eval_size, "val", "val_ood"),
         (3, test, config.eval_size, "id_test", "ood_test"),
     ):
-        y, agreeing, disagreeing = _draw(digits[places], config, stream)
+        y, agreeing, disagreeing = _draw(digits[places], config, stream, inside)
         for split, color in ((inside, agreeing), (outside, disagreeing)):
             if split:
                 parts.append((split, places[:size], y[:size], color[:size]))
@@ -96,12 +98,13 @@ def _table(digits: NDArray[np.uint8], config: ColorMNISTConfig) -> SampleTable:
 
 
 def _draw(
-    digits: NDArray[np.uint8], config: ColorMNISTConfig, stream: int
+    digits: NDArray[np.uint8], config: ColorMNISTConfig, stream: int, split: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Draw noisy labels, and the colours of the same digits in and out of distribution."""
     random = np.random.default_rng((config.seed, stream))
     y = _flip(digits >= 5, config.label_noise, random)
-    return y, _flip(y, 1 - config.rho, random), _flip(y, config.rho, random)
+    inside = config.rho if config.train_rho is None or split == "id_test" else config.train_rho
+    return y, _flip(y, 1 - inside, random), _flip(y, config.rho, random)
 
 
 def _flip(bits: NDArray, probability: float, random: Generator) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ colour, brightness, sharpness and compression. Sites A, B and C are in training.
 rest of class 1 a share `rho` is from A, and of class 0 from B, so that with 0.5 the site says nothing.
 
 `val` and `id_test` are like training. `val_ood` is from A, B and C, and `ood_test` from D and E, which no other split
-has. In both of them the site says nothing of the label. No image is in two splits.
+has. In both of them the site says nothing of the label. No image is in two splits. `train_rho` is another share for
+`train` and `val`.
 
 `source: mnist` takes the digits that ship with the package (0-4 against 5-9), in coloured ink on coloured paper.
 `source: celeba` takes the first 10,000 faces of CelebA, smiling or not. The number in the file name modulo 20 says
@@ -61,6 +62,7 @@ class SitesConfig(ImageConfig):
     }
     source: Literal["mnist", "celeba"] = Field(default="mnist", description="digits, or faces (which need data.root)")
     rho: float = Field(default=0.98, ge=0, le=1, description="share of A's and B's samples whose site tells the label")
+    train_rho: float | None = Field(default=None, ge=0, le=1, description="the same of train and val; null: rho")
     image_size: int = Field(default=28, ge=4, le=1024, description="images are resized to this square; 64 for faces")
     train_size: int = Field(default=NUM_TRAIN, ge=0, le=50_000, description="digits to train on; faces: all there are")
     eval_size: int = Field(default=NUM_EVAL, ge=1, le=NUM_EVAL, description="digits of each other split")
@@ -139,9 +141,10 @@ def _with_sites(table: SampleTable, config: SitesConfig) -> SampleTable:
     site = np.zeros(len(table), dtype=np.int64)
     for stream, split in enumerate(SPLITS):
         random = np.random.default_rng((config.seed, stream))
+        rho = config.train_rho if config.train_rho is not None and split in ("train", "val") else config.rho
         for label in (0, 1):
             members = np.flatnonzero((table.split == split) & (table.label == label))
-            ends = np.round(np.cumsum(site_shares(split, label, config.rho)) * len(members)).astype(int)
+            ends = np.round(np.cumsum(site_shares(split, label, rho)) * len(members)).astype(int)
             site[random.permutation(members)] = np.repeat(np.arange(len(SITES)), np.diff(ends, prepend=0))
     return replace(table, attribute=site, attribute_name="site", attribute_values=tuple(SITES))
 

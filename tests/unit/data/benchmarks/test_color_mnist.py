@@ -384,3 +384,14 @@ def test_a_smaller_training_set_is_the_start_of_the_whole(full):
     part = load_data(ColorMNISTConfig(train_size=700)).train
     assert torch.equal(part.x, full.train.x[:700])
     assert torch.equal(part.y, full.train.y[:700])
+
+
+def test_an_oracle_trains_where_the_colour_tells_nothing_and_is_judged_as_all_are(paper):
+    """`train_rho` changes the colours of train and val alone: the same digits, labels and tests."""
+    plain, oracle = paper(rho=0.9), paper(rho=0.9, train_rho=0.5)
+    near(agreement(oracle.train.x, oracle.train.y), 0.5, 5000)
+    near(agreement(oracle.evaluation["val"].x, oracle.evaluation["val"].y), 0.5, 10_000)
+    assert torch.equal(oracle.train.y, plain.train.y)
+    assert torch.equal(oracle.train.x.amax(1), plain.train.x.amax(1))
+    for name in ("val_ood", "id_test", "ood_test"):
+        assert torch.equal(oracle.evaluation[name].x, plain.evaluation[name].x)

@@ -247,3 +247,18 @@ def test_faces(test_data: Path) -> None:
     from_a_or_b = train & (samples.attribute < 2)
     told = (samples.label == 1) == (samples.attribute == 0)
     assert told[from_a_or_b].mean() == pytest.approx(0.98, abs=0.001)
+
+
+def test_an_oracle_trains_where_the_site_tells_nothing_and_is_judged_as_all_are() -> None:
+    """`train_rho` deals out the sites of train and val anew, and no others."""
+    plain, oracle = (Sites.samples(SMALL.model_copy(update={"train_rho": rho})) for rho in (None, 0.5))
+    assert plain.attribute is not None
+    assert oracle.attribute is not None
+    assert (plain.label == oracle.label).all()
+    for split in SPLITS:
+        same = (plain.attribute == oracle.attribute)[plain.split == split].all()
+        assert same == (split not in ("train", "val"))
+    for label in (0, 1):
+        of = oracle.attribute[(oracle.split == "train") & (oracle.label == label)]
+        shares = np.bincount(of, minlength=len(SITES))[:3] / len(of)
+        assert np.abs(shares - 1 / 3).max() < 0.01
