@@ -78,7 +78,9 @@ def _whole(content: bytes, path: Path) -> bytes:
     if not head or tuple(head[0]) not in (HEAD, FIELDS) or content.endswith(b"\n"):
         return content
     last = content.rfind(b"\n") + 1
-    cells = _rows(content[last:], path)[0]
+    cells = next(iter(_rows(content[last:], path)), None)
+    if cells is None:  # a line break of another kind, and nothing before it
+        return content[:last]
     longest = len(_check(())) if tuple(head[0]) == HEAD else len(now())  # of the last cell
     was_emptied = tuple(head[0]) == HEAD and not cells[-1]  # by a person who has changed the line
     is_whole = last == 0 or (len(cells) == len(head[0]) and (was_emptied or len(cells[-1]) >= longest))
@@ -191,16 +193,17 @@ class AnswersFile:
 
     def _begin(self) -> Answers:
         content = _content(self.path) if self.path.exists() else b""
-        if not content:
+        if not _rows(content, self.path):  # nothing, or line breaks alone
             given = read_answers(self.labels).given if self.labels is not None else []
             self._write(map(_cells, given))
+            return read_answers(self.path)
         answers = read_answers(self.path)
         whole = _whole(content, self.path)
-        if content and tuple((rows := _rows(whole, self.path))[0]) == FIELDS:
+        if tuple((rows := _rows(whole, self.path))[0]) == FIELDS:
             self._write(rows[1:])  # of an earlier release: now with checksums
         elif whole != content:
             os.truncate(self.path, len(whole))
-        elif content and not content.endswith(b"\n"):
+        elif not content.endswith(b"\n"):
             with self.path.open("ab") as file:
                 file.write(b"\n")
         return answers

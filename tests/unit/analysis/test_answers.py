@@ -208,6 +208,20 @@ def test_an_empty_file_holds_no_answers(path: Path) -> None:
     assert read_answers(path).lines == [line("a")]
 
 
+@pytest.mark.parametrize("content", [b"\r", b"\n\r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r"])
+def test_a_file_of_line_breaks_holds_no_answers(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    write(path, line("a.png"))
+    assert [answer.image for answer in read_answers(path).given] == ["a.png"]
+
+
+def test_a_line_break_of_another_kind_at_the_end_costs_no_answer(path: Path) -> None:
+    write(path, line("a.png"))
+    path.write_bytes(path.read_bytes() + b"\r")
+    write(path, line("b.png"))
+    assert [answer.image for answer in read_answers(path).given] == ["a.png", "b.png"]
+
+
 def test_one_process_writes_at_a_time(path: Path) -> None:
     with (
         AnswersFile(path).opened(),
