@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST = 2**31  # bytes of all arrays of a file that a run folder holds
+PART = 2**20  # bytes of an array that are unpacked at a time
 NPZ_ERRORS = (  # what is raised for a file that is damaged, of another kind, or encrypted
     OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError, MemoryError, OverflowError,
     zipfile.BadZipFile, zlib.error, SyntaxError, struct.error, tokenize.TokenError, RecursionError,
@@ -116,11 +117,22 @@ def read_npz(path: Path, content: bytes | None = None) -> dict[str, NDArray[Any]
     try:
         with zipfile.ZipFile(path if content is None else io.BytesIO(content)) as archive:
             members = archive.infolist()
+            for member in members:
+                check_packing(member)
             if (size := sum(member.file_size for member in members)) > MOST:
                 raise ValueError(f"its arrays take {size:,} bytes, and at most {MOST:,} are read")
             return {member.filename.removesuffix(".npy"): read_member(archive, member) for member in members}
     except NPZ_ERRORS as error:
         raise ValueError(f"{str(path)!r} cannot be read: {error or type(error).__name__}") from error
+
+
+def check_packing(member: zipfile.ZipInfo) -> None:
+    """Refuse a part of a zip file that is neither stored nor deflated.
+
+    Python unpacks a chunk of bzip2 or LZMA as a whole, however large it becomes. NumPy writes no such part.
+    """
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NotImplementedError(f"the part {member.filename!r} is packed in a way that is not read")
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
@@ -146,8 +158,12 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[An
             raise ValueError(
                 f"the array {member.filename!r} claims to have {size:,} bytes, and the file holds {member.file_size:,}"
             )
-        content = file.read()  # all of it, or its checksum is not compared
-        if len(content) != size:
-            raise ValueError(f"the array {member.filename!r} has {len(content):,} bytes, not {size:,}")
-    array = np.frombuffer(bytearray(content), dtype) if dtype.itemsize else np.zeros(math.prod(shape), dtype)
+        content, found = np.empty(size, np.uint8), 0
+        while found < size and (part := file.readinto(memoryview(content)[found : found + PART])):
+            found += part
+        while part := len(file.read(PART)):  # all of it, or its checksum is not compared
+            found += part
+        if found != size:
+            raise ValueError(f"the array {member.filename!r} has {found:,} bytes, not {size:,}")
+    array = content.view(dtype) if dtype.itemsize else np.zeros(math.prod(shape), dtype)
     return array.reshape(shape, order="F" if is_fortran else "C")

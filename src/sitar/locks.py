@@ -78,6 +78,8 @@ def owner_of(path: Path, patience: float = NAMING) -> str:
 
 def _write_owner(path: Path) -> None:
     with suppress(OSError), path.open("r+", encoding="utf-8") as file:  # Windows lets nobody write into a locked file
+        if os.fstat(file.fileno()).st_nlink > 1:  # another name of a file that is no lock
+            return
         file.truncate()
         file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n")
 

@@ -89,3 +89,12 @@ def test_who_waits_says_for_whom(
     assert [record.getMessage() for record in caplog.records] == [
         f"Process {other.pid} works on {str(tmp_path)!r}. Waiting until it is done."
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "link"), reason="needs hard links")
+def test_a_lock_that_is_another_name_of_a_file_does_not_change_it(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("all that I have")
+    os.link(tmp_path / "mine", tmp_path / ".lock")
+    with locked(tmp_path / ".lock", wait=False):
+        pass
+    assert (tmp_path / "mine").read_text() == "all that I have"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import yaml
@@ -69,16 +69,23 @@ def _run(folder: RunFolder, exported: Sequence[Published]) -> list[Published]:
     return [*parts, Published("done", to_json({"sha256": {part.name: part.checksum for part in parts}}))]
 
 
+def _own(folder: RunFolder, file: Path) -> Path:
+    """Return a file of the run; refuse a pipe, and a link to a file that is not of the run."""
+    if file.exists() and not (file.is_file() and folder.holds(file)):
+        raise ExportError(f"{str(file)!r} leads out of the run folder, or is no file. It is not published.")
+    return file
+
+
 def _exported(folder: RunFolder, file: Path) -> Path:
     """Return an exported file; refuse one that is not what was written."""
-    folder.compare(file)
+    folder.compare(_own(folder, file))
     return file
 
 
 def _sound(folder: RunFolder, weights: Path) -> Path:
     """Return a file of weights; refuse one that is cut off or damaged, before others download it."""
     try:
-        with safe_open(weights, "np"):
+        with safe_open(_own(folder, weights), "np"):
             folder.compare(weights)
     except (OSError, SafetensorError) as error:
         raise ExportError(f"The weights {str(weights)!r} cannot be read: {error}. Train the run again.") from error
@@ -92,7 +99,7 @@ def shareable_config(config: Mapping[str, Any]) -> dict[str, Any]:
         section, _, key = place.partition(".")
         if isinstance(shared.get(section), dict) and shared[section].get(key) is not None:
             value = shared[section][key]
-            shared[section][key] = None if section == "data" else PurePath(str(value)).name
+            shared[section][key] = None if section == "data" else _last_name(value)
     shared["preset"] = preset_name(str(shared.get("preset") or "custom"))
     return shareable(shared)
 
@@ -104,6 +111,11 @@ def shareable_result(result: Mapping[str, Any]) -> dict[str, Any]:
         shared["preset"] = preset_name(str(shared["preset"]))
     if isinstance(refit := shared.get("refit"), Mapping):
         before: Sequence[Mapping[str, Any]] = refit.get("before") or []
-        named = [{**one, "run": PurePath(str(one.get("run"))).name} for one in before]
-        shared["refit"] = {**refit, "run": PurePath(str(refit.get("run"))).name, "before": named}
+        named = [{**one, "run": _last_name(one.get("run"))} for one in before]
+        shared["refit"] = {**refit, "run": _last_name(refit.get("run")), "before": named}
     return shareable(shared)
+
+
+def _last_name(path: object) -> str:
+    """Return the last part of a path of any system."""
+    return PureWindowsPath(str(path)).name

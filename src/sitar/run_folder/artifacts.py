@@ -82,7 +82,9 @@ class Artifacts(Checked):
         """Write audit.json and its pictures as arrays."""
         place = self.audit_file.parent
         with self.lock(wait=True):
-            place.mkdir(parents=True, exist_ok=True)
+            self.artifacts.mkdir(exist_ok=True)
+            self._refuse_link(place)
+            place.mkdir(exist_ok=True)
             self._write({place / "pictures.npz": to_npz(arrays), self.audit_file: to_json(audit)})
 
     def audit(self) -> dict[str, Any]:

@@ -100,6 +100,10 @@ class Layout:
     def unfinished_file(self) -> Path:
         return self.path / "unfinished"
 
+    def holds(self, file: Path) -> bool:
+        """Return whether a file lies in this folder, and is no link that leads out of it."""
+        return file.resolve().is_relative_to(self.path.resolve())
+
     @property
     def is_started(self) -> bool:
         return self.config_file.is_file()

@@ -17,8 +17,9 @@ class Portable(Training, Contents):
     """A finished run can be taken out of its folder and put into another. An estimator describes itself in it."""
 
     def files(self) -> dict[str, bytes]:
-        """Return every file of a finished run by its path in the folder."""
-        paths = sorted(path for path in self.path.rglob("*") if path.is_file() and path.name != LOCK)
+        """Return every file of a finished run by its path in the folder. Links that lead out of it are left out."""
+        found = (path for path in self.path.rglob("*") if path.is_file() and path.name != LOCK)
+        paths = sorted(path for path in found if self.holds(path))
         return {path.relative_to(self.path).as_posix(): self._bytes(path) for path in paths}
 
     def write_files(self, files: Mapping[str, bytes]) -> None:

@@ -21,12 +21,13 @@ from pydantic import AfterValidator, ConfigDict, FiniteFloat, TypeAdapter, Valid
 from typing_extensions import TypedDict
 
 from sitar.errors import RunError
-from sitar.files import to_json, write_atomic
+from sitar.files import read_regular, to_json, write_atomic
 from sitar.integrity import sealed, unsealed
 from sitar.locks import LockedError, locked
 from sitar.registry import metrics
 
 SWEEP_VERSION = 1
+MOST = 2**26  # bytes of a record
 
 
 class _Values(TypedDict):
@@ -125,7 +126,7 @@ class SweepFolder:
     def record(self) -> dict[str, Any]:
         """Return sweep.json."""
         try:
-            record = json.loads(self.record_file.read_text(encoding="utf-8"))
+            record = json.loads(read_regular(self.record_file, MOST))
         except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{str(self.record_file)!r} cannot be read: {error}.") from error
         if not isinstance(record, dict) or record.get("version") != SWEEP_VERSION:

@@ -128,7 +128,14 @@ class Plan:
         ]  # fmt: skip
 
     def check_folders(self, points: Sequence[Point]) -> None:
-        """Refuse folders that hold runs with other settings, before anything is run."""
+        """Refuse folders that hold runs with other settings, or lead elsewhere, before anything is run."""
+        for point, seed in itertools.product(points, self.seeds):
+            log = self.log(point, seed)
+            is_own = log.resolve().is_relative_to(self.root.resolve())
+            if not is_own or (log.exists() and not log.is_file()):
+                raise RunError(
+                    f"{str(log)!r} is no file of this sweep folder. Remove it, or choose another with --out."
+                )
         for point, seed in itertools.product(points, self.seeds):
             folder = self.folder(point, seed)
             if not folder.is_started:

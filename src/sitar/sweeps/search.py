@@ -51,6 +51,8 @@ class Search:
         about = [plan.preset, sorted(plan.overrides), plan.seeds, rule.name, [(a.key, a.describe()) for a in plan.axes]]
         name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
         file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_symlink():
+            raise RunError(f"{str(file)!r} is a link, and leads elsewhere. Choose another folder with --out.")
         self.file = file
         with self._storage():
             self.study = self.optuna.create_study(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -78,6 +79,39 @@ def test_damaged_weights_are_not_published(tmp_path: Path) -> None:
     folder.model_file.unlink()
     with pytest.raises(ExportError, match="cannot be read"):
         bundle(folder, "a card")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_no_file_from_outside_the_run_is_published_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    """A folder from a stranger may hold links to what only its reader has."""
+    data = {"name": "color_mnist", "train_size": 40, "eval_size": 20}
+    folder = run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run")
+    secret = tmp_path / "home"
+    secret.mkdir()
+    (secret / "model.onnx").write_bytes(b"a key")
+    shutil.copy(folder.model_file, secret / "model.safetensors")
+    weights = folder.model_file.read_bytes()
+
+    def refused() -> None:
+        with pytest.raises(ExportError, match="is not published"):
+            bundle(folder, "a card")
+
+    (folder.path / "export").symlink_to(secret)
+    refused()
+    (folder.path / "export").unlink()
+    (folder.path / "export").mkdir()
+    (folder.path / "export" / "model.onnx").symlink_to(secret / "model.onnx")
+    refused()
+    (folder.path / "export" / "model.onnx").unlink()
+    folder.model_file.unlink()
+    folder.model_file.symlink_to(secret / "model.safetensors")
+    refused()
+    folder.model_file.unlink()
+    os.mkfifo(folder.model_file)
+    refused()
+    folder.model_file.unlink()
+    folder.model_file.write_bytes(weights)
+    assert [file.name for file in bundle(folder, "a card")] == RUN
 
 
 def test_a_published_run_has_the_checksums_of_what_is_published(tmp_path: Path) -> None:

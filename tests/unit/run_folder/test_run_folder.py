@@ -377,6 +377,27 @@ def test_nothing_is_written_or_removed_where_a_link_leads(folder, tmp_path):
     assert [file.name for file in elsewhere.iterdir()] == ["holiday.png"]
 
 
+def test_an_audit_makes_no_folder_where_a_link_leads(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder.finish(RESULT)
+    folder.artifacts.symlink_to(elsewhere)
+    with pytest.raises(RunError, match="leads out of the run folder"):
+        folder.write_audit({"version": 1}, {})
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_run_is_carried_without_files_of_others(folder, tmp_path):
+    """Neither a pickle nor a copy of a saved estimator takes along what a link leads to."""
+    (tmp_path / "key").write_bytes(b"mine")
+    folder.finish(RESULT)
+    (folder.path / "notes.txt").symlink_to(tmp_path / "key")
+    (folder.path / "more").symlink_to(tmp_path)
+    carried = folder.files()
+    assert "result.json" in carried
+    assert not {"notes.txt", "more/key"} & carried.keys()
+
+
 def test_a_run_that_is_larger_than_a_reader_allows_is_finished(folder, monkeypatch):
     monkeypatch.setattr("sitar.run_folder.checksums.MOST", 10)
     monkeypatch.setattr("sitar.run_folder.checksums.MOST_TEXT", 10**6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,27 @@ def test_the_default_folder_follows_from_preset_and_settings() -> None:
     root = default_root("mine/own.yaml", ["train.epochs=2", "data.rho=1"])
     assert root == default_root("mine/own.yaml", ["data.rho=1", "train.epochs=2"])
     assert root.as_posix() == "runs/sweeps/own-0ced19e2"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_logs_that_lead_elsewhere_are_refused_before_anything_is_run(tmp_path: Path) -> None:
+    """A sweep folder from a stranger may hold links and pipes. What a run prints is appended to its log."""
+    made, mine = plan("method.alpha=0.5", root=str(tmp_path / "sweep")), tmp_path / "mine"
+    mine.mkdir()
+    points = list(made.grid())
+    log = made.log(points[0], 0)
+    made.check_folders(points)
+    log.parent.parent.parent.mkdir(parents=True)
+    (made.root / "logs").symlink_to(mine)
+    with pytest.raises(RunError, match="no file of this sweep folder"):
+        made.check_folders(points)
+    (made.root / "logs").unlink()
+    log.parent.mkdir(parents=True)
+    log.symlink_to(mine / "profile")
+    with pytest.raises(RunError, match="no file of this sweep folder"):
+        made.check_folders(points)
+    log.unlink()
+    os.mkfifo(log)
+    with pytest.raises(RunError, match="no file of this sweep folder"):
+        made.check_folders(points)
+    assert not list(mine.iterdir())

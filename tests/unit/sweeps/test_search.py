@@ -183,3 +183,12 @@ def test_a_storage_that_has_lost_a_trial_is_named(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "before" / "optuna.db", tmp_path)
     with pytest.raises(RunError, match=r"optuna\.db.* it has 2 trials, by the notes in .*trials\.json"):
         search(tmp_path)
+
+
+def test_trials_are_not_kept_where_a_link_leads(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / "optuna.db").symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(RunError, match="is a link"):
+        search(folder)
+    assert not (tmp_path / "elsewhere.db").exists()
