@@ -15,6 +15,7 @@ from sitar.registry import DATASETS, METHODS, did_you_mean, metrics
 from sitar.splits import VAL, Split
 from sitar.yaml_text import read_yaml
 
+MOST = 10**9  # epochs, steps, units: with larger numbers arithmetic of floats fails
 LAST = "last"  # the value of train.selection that keeps the last epoch
 
 
@@ -52,6 +53,7 @@ class ModelConfig(Config):
     latent_dim: int | None = Field(
         default=10,
         gt=0,
+        le=MOST,
         description="number of latent axes (d); null: a quarter of the features, 10 for pixels",
     )
     channels: tuple[int, ...] | None = Field(
@@ -62,15 +64,17 @@ class ModelConfig(Config):
     head_hidden: int | None = Field(
         default=None,
         gt=0,
+        le=MOST,
         description="hidden units of the posterior's heads in pixel space, which are then MLPs; null: linear heads",
     )
     feature_hidden: int | None = Field(
         default=None,
         gt=0,
+        le=MOST,
         description="hidden units of both layers that encode features; null: half and a quarter of the features, the "
         "paper, which is narrow for few features",
     )
-    hidden: int = Field(default=128, gt=0, description="hidden units of the classifier")
+    hidden: int = Field(default=128, gt=0, le=MOST, description="hidden units of the classifier")
     activation: Literal["gelu", "relu"] = Field(default="gelu", description="activation of the classifier")
     encoder: str | None = Field(
         default=None, description="a network of timm in front, such as resnet50.tv_in1k; null: images as they are"
@@ -89,6 +93,8 @@ class ModelConfig(Config):
     def _positive(self) -> ModelConfig:
         if self.channels is not None and min(self.channels) < 1:
             raise ValueError("every width in channels must be at least 1")
+        if self.channels is not None and max(self.channels) > MOST:
+            raise ValueError(f"no width in channels may be more than {MOST:,}")
         given = {"freeze_encoder": self.freeze_encoder, "stride_in_1x1": self.stride_in_1x1}
         given["encoder_weights"] = self.encoder_weights not in ("hub", "random")
         if self.encoder is None and any(given.values()):
@@ -116,9 +122,11 @@ _one_or_more = BeforeValidator(lambda value: [value] if isinstance(value, str) e
 class TrainConfig(Config):
     """These settings say how a method is optimised, watched and stopped."""
 
-    epochs: int = Field(default=80, gt=0)
-    least_steps: int = Field(default=0, ge=0, description="small data has more epochs, until there are this many steps")
-    batch_size: int = Field(default=512, gt=1)
+    epochs: int = Field(default=80, gt=0, le=MOST)
+    least_steps: int = Field(
+        default=0, ge=0, le=MOST, description="small data has more epochs, until there are this many steps"
+    )
+    batch_size: int = Field(default=512, gt=1, le=MOST)
     optimiser: Literal["adam", "adamw", "sgd"] = "adam"
     learning_rate: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
@@ -156,16 +164,19 @@ class TrainConfig(Config):
     average_epochs: int = Field(
         default=1,
         gt=0,
+        le=MOST,
         description="the weights that are evaluated and kept are a mean over this many last epochs; older ones fade; "
         "1: no mean",
     )
     patience: int | None = Field(
-        default=None, gt=0, description="stop after this many evaluations without a better selection criterion"
+        default=None, gt=0, le=MOST, description="stop after this many evaluations without a better selection criterion"
     )
     evaluate: tuple[Split, ...] = Field(
         default=("val",), description="splits evaluated while training, where they exist"
     )
-    evaluate_every: int = Field(default=1, gt=0, description="epochs between evaluations; the last epoch always is one")
+    evaluate_every: int = Field(
+        default=1, gt=0, le=MOST, description="epochs between evaluations; the last epoch always is one"
+    )
     checkpoint_seconds: float = Field(default=10.0, ge=0, description="least time between checkpoints while training")
     log: Annotated[tuple[Tracker, ...], _one_or_more] = Field(
         default=(), description="trackers that are shown the run while it trains, such as [tensorboard, wandb]"
@@ -189,7 +200,7 @@ class RefitConfig(Config):
     """These settings say to which answers the last layer of a finished run was fitted again (`sitar refit`)."""
 
     features: RefitFeatures = Field(description="what the new layer reads")
-    answers: int = Field(gt=0, description="how many answers")
+    answers: int = Field(gt=0, le=MOST, description="how many answers")
     digest: str = Field(min_length=1, description="of the images and answers: other answers make another run")
 
 

@@ -159,10 +159,10 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[An
                 f"the array {member.filename!r} claims to have {size:,} bytes, and the file holds {member.file_size:,}"
             )
         content, found = np.empty(size, np.uint8), 0
-        while found < size and (part := file.readinto(memoryview(content)[found : found + PART])):
-            found += part
-        while part := len(file.read(PART)):  # all of it, or its checksum is not compared
-            found += part
+        while part := file.read(PART):  # all of it, or its checksum is not compared
+            if found + len(part) <= size:
+                content[found : found + len(part)] = np.frombuffer(part, np.uint8)
+            found += len(part)
         if found != size:
             raise ValueError(f"the array {member.filename!r} has {found:,} bytes, not {size:,}")
     array = content.view(dtype) if dtype.itemsize else np.zeros(math.prod(shape), dtype)

@@ -18,6 +18,14 @@ LONGEST_NUMBER = 1_000  # in characters
 
 
 class _Loader(yaml.SafeLoader):
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Count values while they are read: a key that is repeated a million times is only one in the end."""
+        self.nodes += 1
+        _check_number(self.nodes)
+        return super().compose_node(parent, index)
+
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
         """Refuse what is nested too deep at once: PyYAML takes a second for a few thousand levels."""
         _check_depth(self.flow_level)
@@ -79,6 +87,11 @@ def _check_depth(levels: int) -> None:
         raise ValueError(f"it is nested more than {DEEPEST} deep")
 
 
+def _check_number(values: int) -> None:
+    if values > MOST_VALUES:
+        raise ValueError(f"it stands for more than {MOST_VALUES:,} values")
+
+
 def _check(value: Any) -> None:
     """Refuse values that are too many, or too deep, once what is named is written out."""
     level, seen = [value], 0
@@ -89,8 +102,7 @@ def _check(value: Any) -> None:
                 inner += [*item.keys(), *item.values()]
             elif isinstance(item, (list, tuple, set)):
                 inner += item
-            if len(inner) + seen > MOST_VALUES:
-                raise ValueError(f"it stands for more than {MOST_VALUES:,} values")
+            _check_number(len(inner) + seen)
         if not inner:
             return
         level, seen = inner, seen + len(inner)

@@ -16,7 +16,7 @@ from helpers.cli import sitar_error
 from helpers.runs import TINY_MODEL, run, settings
 from sitar.config import RunConfig
 from sitar.data import load_data
-from sitar.errors import DataError
+from sitar.errors import DataError, RunError
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
 
@@ -59,6 +59,13 @@ def test_a_run_behind_a_frozen_encoder_predicts_without_its_data(tmp_path: Path)
     folder = run(config, tmp_path / "run")
     shutil.rmtree(tmp_path / "data")
     np.testing.assert_array_equal(sitar.load(folder.path, device="cpu").logits(x), folder.predictions()["val/logits"])
+    with folder.encoder_file.open("r+b") as file:
+        file.truncate(2**32)  # without blocks on the disk
+    with pytest.raises(RunError, match="4,294,967,296 bytes"):
+        sitar.load(folder.path, device="cpu")
+    folder.encoder_file.unlink()
+    with pytest.raises(RunError, match="lost the weights of its encoder"):
+        sitar.load(folder.path, device="cpu")
 
 
 def test_what_needs_the_data_says_how_to_name_its_new_place(tmp_path: Path) -> None:

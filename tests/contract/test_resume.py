@@ -409,18 +409,35 @@ def _same(a: Any, b: Any) -> bool:
     return a == b
 
 
+def _doubled(value: Any) -> Any:
+    """Containers that take little of a file, and a million steps to walk through."""
+    for _ in range(20):
+        value = type(value)((value, value))
+    return value
+
+
 def _edit(state: dict[str, Any], change: str) -> None:
     """Change a checkpoint as somebody with torch and a text editor would."""
     progress = state["progress"]
     optimiser = progress["optimisers"][0]
     weights = next(iter(state["method"]))
+    average = {name: tensor + 1 for name, tensor in state["method"].items()}
     edits: dict[str, Callable[[], Any]] = {
         "no phase": lambda: state.pop("phase"),
         "a phase of words": lambda: state.update(phase="first"),
         "a phase below 0": lambda: state.update(phase=-1),
+        "the phase after the last": lambda: state.update(phase=1),
+        "a phase after the last, done": lambda: state.update(phase=1, progress=None),
+        "a phase far away": lambda: state.update(phase=10**30),
+        "a phase that begins again": lambda: state.update(progress=None),
         "a later epoch": lambda: progress.update(epoch=3),
         "lines of words": lambda: state.update(lines="3"),
         "seconds of words": lambda: state.update(seconds="many"),
+        "seconds without end": lambda: state.update(seconds=float("inf")),
+        "an average of other weights": lambda: progress.update(average={"seen": 2, "mean": {"x": torch.zeros(2)}}),
+        "an average that is not asked for": lambda: progress.update(average={"seen": 2, "mean": average}),
+        "tuples that hold others twice": lambda: optimiser.update(x=_doubled(())),
+        "lists that hold others twice": lambda: optimiser.update(x=_doubled([])),
         "no optimisers": lambda: progress.update(optimisers=[]),
         "an empty optimiser": lambda: progress.update(optimisers=[{}]),
         "moments of another shape": lambda: optimiser["state"][0].update(exp_avg=torch.zeros(3)),
@@ -444,6 +461,9 @@ def _edit(state: dict[str, Any], change: str) -> None:
     "change",
     [
         "no phase", "a phase of words", "a phase below 0", "a later epoch", "lines of words", "seconds of words",
+        "the phase after the last", "a phase after the last, done", "a phase far away", "a phase that begins again",
+        "seconds without end", "an average of other weights", "an average that is not asked for",
+        "tuples that hold others twice", "lists that hold others twice",
         "no optimisers", "an empty optimiser", "moments of another shape", "a moment that is a number",
         "a moment without a shape", "no moment", "no count of steps", "moments of words", "no best", "a best of words",
         "no such weights", "weights of another shape", "weights of words", "weights that fill the memory", "a list",
@@ -476,6 +496,69 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"state\.pt"):
         run(toy("erm"), folder.path, resume=True)
     assert not (tmp_path / "trapped").exists()
+
+
+def never(*_: Any, **__: Any) -> None:
+    raise AssertionError("this is not called")
+
+
+class Filled:
+    """What a checkpoint of sitar never holds, and torch allows: bytes that are not in the file."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (bytearray, (2**28,))
+
+
+def test_a_checkpoint_cannot_ask_for_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    state = torch.load(folder.state_file, weights_only=True)
+    state["progress"]["optimisers"][0]["x"] = Filled()
+    torch.save(state, folder.state_file)
+    monkeypatch.setattr(torch, "load", never)  # it is refused before
+    with pytest.raises(RunError, match=r"state\.pt.*bytearray"):
+        run(toy("erm"), folder.path, resume=True)
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
+    """Torch reads an older format, and what follows it may look like a sound checkpoint."""
+    folder = stopped(toy("erm"), tmp_path / "run")
+    old = io.BytesIO()
+    torch.save(torch.load(folder.state_file, weights_only=True), old, _use_new_zipfile_serialization=False)
+    folder.state_file.write_bytes(old.getvalue() + folder.state_file.read_bytes())
+    with pytest.raises(RunError, match=r"state\.pt"):
+        run(toy("erm"), folder.path, resume=True)
+
+
+def test_a_checkpoint_with_too_many_values_is_refused(tmp_path: Path) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    state = torch.load(folder.state_file, weights_only=True)
+    state["progress"]["optimisers"][0]["x"] = [None] * 2**24
+    torch.save(state, folder.state_file)
+    with pytest.raises(RunError, match=r"state\.pt.*16,777,216"):
+        run(toy("erm"), folder.path, resume=True)
+
+
+def test_a_checkpoint_that_is_far_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = stopped(toy("erm"), tmp_path / "run")
+    with folder.state_file.open("r+b") as file:
+        file.truncate(2**28)  # it has holes, and takes no room on the disk
+    monkeypatch.setattr(RunFolder, "state", never)
+    with pytest.raises(RunError, match=r"state\.pt.*268,435,456 bytes"):
+        run(toy("erm"), folder.path, resume=True)
+
+
+@pytest.mark.parametrize("change", ["before it", "within it", "after it"])
+def test_a_checkpoint_of_another_phase_is_refused(tmp_path: Path, change: str) -> None:
+    """The relay trains, trains again, and fits. It is stopped in its second phase."""
+    config = toy("toy_relay")
+    folder = stopped(config, tmp_path / "run", 15)
+    state = torch.load(folder.state_file, weights_only=True)
+    assert (state["phase"], state["lines"]) == (1, 3)
+    state.update({"before it": {"phase": 0}, "within it": {"progress": None}, "after it": {"phase": 2}}[change])
+    torch.save(state, folder.state_file)
+    with pytest.raises(RunError, match=r"state\.pt.*phase"):
+        run(config, folder.path, resume=True)
+    assert not folder.is_done
 
 
 def test_cut_metrics_are_refused(tmp_path: Path) -> None:

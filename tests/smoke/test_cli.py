@@ -436,7 +436,7 @@ def test_a_home_of_nobody_is_one_message(tmp_path: Path) -> None:
 
 
 def test_a_model_that_needs_more_memory_than_there_is_is_one_message(tmp_path: Path) -> None:
-    settings = ["--set", "model.latent_dim=99999999999", "--set", "data.train_size=100"]
+    settings = ["--set", "model.latent_dim=999999999", "--set", "data.train_size=100"]
     assert "too small for this model" in sitar_error(
         "train", "color_mnist/sitar", *settings, "--out", "r", cwd=tmp_path
     )

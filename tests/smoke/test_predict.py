@@ -89,6 +89,17 @@ def test_what_cannot_be_read_keeps_its_row(finished: tuple[Path, Path, list[str]
     np.testing.assert_allclose(numbers([table[0], table[2]], "p_a", "p_b"), recorded[[0, 2]], rtol=1e-5)
 
 
+def test_an_input_is_not_written_over(finished: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+    folder, new, val = finished
+    listed, link = new / "mine.csv", tmp_path / "link.csv"
+    listed.write_text("path,note\n" + "\n".join(f"{name},mine" for name in val))
+    link.symlink_to(listed)
+    before = listed.read_bytes()
+    for out in (listed, link):
+        assert "is an input" in sitar_error("predict", folder, listed, "--out", out, "--device", "cpu")
+    assert listed.read_bytes() == before
+
+
 def test_nothing_readable_leaves_no_file(finished: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
     folder, _, _ = finished
     (tmp_path / "a.png").write_bytes(b"no image")
@@ -176,3 +187,37 @@ def test_inputs_of_another_kind_are_refused(finished: tuple[Path, Path, list[str
     assert "There is no" in sitar_error("predict", folder, tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     assert "has no images in it" in sitar_error("predict", folder, tmp_path / "empty")
+
+
+class Terminal(io.TextIOWrapper):
+    """A standard output that somebody looks at."""
+
+    def __init__(self, buffer: io.BytesIO, encoding: str, errors: str) -> None:
+        super().__init__(buffer, encoding, errors, write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_class_cannot_steer_the_terminal(
+    finished: tuple[Path, Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file and a pipe have the name as it is."""
+    folder = RunFolder(shutil.copytree(finished[0], tmp_path / "run"))
+    folder.finish({**folder.result(), "classes": ["\x1b[31mred", "b"]})
+    arguments = ("predict", folder.path, finished[1] / "scans", "--device", "cpu", "-q")
+    assert "p_\x1b[31mred" in sitar(*arguments).stdout
+    monkeypatch.setattr("helpers.cli._stream", lambda errors: Terminal(io.BytesIO(), "utf-8", errors))
+    shown = sitar(*arguments).stdout
+    assert r"p_\x1b[31mred" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("shape", [[0], [-6], [3, 4]])
+def test_a_shape_that_no_input_has_is_refused(
+    shape: list[int], finished: tuple[Path, Path, list[str]], tmp_path: Path
+) -> None:
+    folder = RunFolder(shutil.copytree(finished[0], tmp_path / "run"))
+    folder.finish({**folder.result(), "task": {"shape": shape, "class_counts": [5, 5]}})
+    said = sitar_error("predict", folder.path, finished[1] / "scans", "--device", "cpu", "-q")
+    assert "result.json' is damaged: task.shape" in said

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from sitar.config import (
+    Config,
     ModelConfig,
     NamedConfig,
     TrainConfig,
@@ -103,6 +104,27 @@ def test_value_that_is_not_allowed(section, key, value):
     (line,) = problems(changed(section, **{key: value}))
     assert line.startswith(f"{section}.{key}")
     assert f"= {value!r} is not allowed: " in line
+
+
+def whole_numbers(cls: type[Config]) -> list[str]:
+    return [name for name, field in cls.model_fields.items() if field.annotation in (int, int | None)]
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [(s, key) for s, cls in (("train", TrainConfig), ("model", ModelConfig)) for key in whole_numbers(cls)],
+)
+def test_a_whole_number_that_no_computer_counts_to(section, key):
+    (line,) = problems(changed(section, **{key: int("9" * 320)}))
+    assert line.startswith(f"{section}.{key} = 999")
+    assert "is not allowed: input should be less than or equal to 1000000000" in line
+    assert key in whole_numbers({"train": TrainConfig, "model": ModelConfig}[section])
+
+
+@pytest.mark.parametrize("key", ["warmup_epochs", "learning_rate", "weight_decay", "checkpoint_seconds"])
+def test_a_whole_number_in_the_place_of_a_float(key):
+    (line,) = problems(changed("train", **{key: int("9" * 320)}))
+    assert line.startswith(f"train.{key} = 999")
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, "one", None])

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def test_arrays_are_read_as_they_were_written(tmp_path: Path) -> None:
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(read[name], array)
         assert read[name].dtype == array.dtype
+
+
+def test_an_array_is_in_memory_once_while_it_is_read(tmp_path: Path) -> None:
+    size = 2**25
+    np.savez(tmp_path / "a.npz", x=np.zeros(size, np.uint8))
+    tracemalloc.start()
+    try:
+        assert read_npz(tmp_path / "a.npz")["x"].flags.writeable
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * size
+    finally:
+        tracemalloc.stop()
 
 
 def claiming(shape: tuple[int, ...]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from sitar.presets import files, load_config, preset_about, preset_names, preset
 from sitar.presets.show import show_preset
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
+from sitar.yaml_text import MOST_CHARACTERS
 
 ROOT = Path(__file__).parents[2]
 PRESETS = Path(sitar.presets.__file__).parent
@@ -437,3 +439,27 @@ if __name__ == "__main__":
     kept = {name: digests(name) for name in SHIPPED}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(sections)}" for name, sections in kept.items())
     DIGESTS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("text", [None, "base: f.yaml\n"], ids=["file", "base"])
+def test_a_pipe_or_a_device_is_no_settings_file(kind: str, text: str | None, tmp_path: Path) -> None:
+    """The first would wait for somebody to write into it, and the second has no end."""
+    file = tmp_path / "f.yaml"
+    os.mkfifo(file) if kind == "pipe" else file.symlink_to("/dev/zero")
+    if text is not None:
+        (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"Cannot read .*f\.yaml.*: it is not a regular file"):
+        read_preset(str(file if text is None else tmp_path / "own.yaml"))
+
+
+def test_a_large_settings_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "f.yaml").open("wb") as file:
+        file.truncate(10 * MOST_CHARACTERS)
+    with pytest.raises(ConfigError, match=r"has 10,000,000 bytes, and at most 4,000,000 are read"):
+        read_preset(str(tmp_path / "f.yaml"))
+
+
+def test_line_ends_of_another_system_are_read_as_ours(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_bytes(b"# About.\r\nbase: color_mnist\r\nmethod: {name: erm}\r\n")
+    assert preset_text(str(tmp_path / "f.yaml")) == "# About.\nbase: color_mnist\nmethod: {name: erm}\n"

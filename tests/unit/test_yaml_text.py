@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import yaml
 
 from sitar.yaml_text import DEEPEST, MOST_CHARACTERS, read_yaml, yaml_nodes
 
@@ -77,3 +80,23 @@ def test_the_reason_does_not_quote_the_text() -> None:
 def test_a_number_of_thousands_of_digits_is_refused(number: str) -> None:
     with pytest.raises(ValueError, match=r"a number has .* digits"):
         read_yaml(f"a: {number}")
+
+
+@pytest.mark.parametrize(
+    "text", ["{" + "a: b," * 100_000 + "}", "a: [" + "a," * 250_000 + "]"], ids=["one key", "list"]
+)
+@pytest.mark.parametrize("read", [read_yaml, yaml_nodes])
+def test_values_are_counted_before_all_are_read(
+    text: str, read: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is repeated 100,000 times is one value, but took as long to read as all of them."""
+    monkeypatch.setattr("sitar.yaml_text.MOST_VALUES", 10_000)
+    began = time.process_time()
+    with pytest.raises(ValueError, match="it stands for more than 10,000 values"):
+        read(text)
+    assert time.process_time() - began < 2
+
+
+def test_the_names_of_many_columns_are_read() -> None:
+    settings = {"data": {"feature_columns": [f"feature_{i:05}" for i in range(20_000)]}}
+    assert read_yaml(yaml.safe_dump(settings)) == settings

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +23,14 @@ from operator import ne
 from pathlib import Path
 
 from sitar.errors import DataError, RunError
-from sitar.files import write_atomic
+from sitar.files import read_regular, write_atomic
 from sitar.locks import LockedError, locked
 
 FIELDS = ("image", "answer", "why_asked", "probability", "at")  # all columns of an earlier release
 CHECK = "check"
 HEAD = (*FIELDS, CHECK)
 DISAGREEMENT, RANDOM, GIVEN, UNDO = "disagreement", "random", "given", "undo"
+MOST = 2**26  # bytes of a file of answers
 LABEL = "label"  # the column of a file of labels that has the answers
 
 
@@ -89,9 +91,11 @@ def _whole(content: bytes, path: Path) -> bytes:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, MOST)
     except OSError as error:
         raise DataError(f"The answers {str(path)!r} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:  # which begins with the path
+        raise DataError(f"The answers {error}.") from error
 
 
 def _rows(content: bytes, path: Path) -> list[list[str]]:
@@ -144,17 +148,16 @@ def _lines(head: list[str], body: list[list[str]], path: Path) -> list[Answer]:
 
 def _folded(lines: Sequence[Answer], notes: list[str]) -> Answers:
     """Return the lines that hold: without those that were undone, and the last one of each image."""
-    kept: list[Answer] = []
-    for line in lines:
-        if line.why_asked == UNDO:
-            places = [place for place, other in enumerate(kept) if other.image == line.image]
-            if places:
-                kept.pop(places[-1])
-        else:
-            kept.append(line)
+    places: dict[str, list[int]] = {}  # of the lines of each image that hold
+    for place, line in enumerate(lines):
+        of_image = places.setdefault(line.image, [])
+        if line.why_asked != UNDO:
+            of_image.append(place)
+        elif of_image:
+            of_image.pop()
     last: dict[str, Answer] = {}
     changed = []
-    for line in kept:
+    for line in (lines[place] for place in sorted(itertools.chain(*places.values()))):
         before = last.get(line.image)
         if before is not None and not before.is_skipped:
             if line.is_skipped:

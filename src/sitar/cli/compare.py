@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Json, print_csv, print_json, print_table
+from sitar.cli.output import Json, print_csv, print_json, print_table, standard_output
 from sitar.errors import ConfigError, RunError
 from sitar.registry import metrics, unknown
 from sitar.reporting.comparison import Row, group_runs, read_runs
@@ -107,7 +107,7 @@ def _print(tables: dict[str, Table], as_latex: bool) -> None:
 
     for label, table in tables.items():
         if as_latex:
-            typer.echo(latex(table, label) + "\n")
+            print(latex(table, label) + "\n", file=standard_output())
         else:
             print_table(table)
 

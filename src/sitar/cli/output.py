@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -35,6 +36,19 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
+class _Terminal(io.TextIOBase):
+    """Passes text on to standard output, with control characters written out."""
+
+    def write(self, text: str) -> int:
+        sys.stdout.write(printable(text))
+        return len(text)
+
+
+def standard_output() -> TextIO:
+    """Return standard output, for names that a stranger may have chosen. Files and pipes are given them as they are."""
+    return cast(TextIO, _Terminal()) if sys.stdout.isatty() else sys.stdout
+
+
 def print_table(table: Table) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     title, note = Text(printable(table.title)), Text(printable(table.note)) if table.note else None
@@ -51,7 +65,7 @@ def print_table(table: Table) -> None:
 
 def print_csv(records: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for each record, below the names of its values. What is missing is empty."""
-    writer = csv.DictWriter(sys.stdout, list(records[0]), lineterminator="\n")
+    writer = csv.DictWriter(standard_output(), list(records[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
 

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Device, say
+from sitar.cli.output import Device, say, standard_output
 
 NAMED = 5  # inputs that cannot be read, named on standard error
 
@@ -34,18 +33,21 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Predict new inputs: class and probabilities, a row for each. The training data is not needed."""
+    from sitar.errors import ConfigError
     from sitar.evaluation.inputs import input_windows
     from sitar.evaluation.prediction_table import Predictor, write_predictions
     from sitar.evaluation.trained_model import load
     from sitar.progress import ShownProgress
 
+    if out is not None and any(out.exists() and one.exists() and out.samefile(one) for one in inputs):
+        raise ConfigError(f"{str(out)!r} is an input, and would be lost. Name another file with --out.")
     model = load(run, device)
     predictor = Predictor(model, threshold, axes)
     size = model.method.evaluation_batch  # the windows are the batches of an evaluation, so both agree to the bit
     total, windows = input_windows(list(inputs), model, size, root=root, path_column=path_column)
     with ShownProgress(not quiet) as shown:
         watch = shown.watch("inputs predicted", total)
-        predicted, unreadable = write_predictions(predictor, windows, sys.stdout if out is None else out, watch)
+        predicted, unreadable = write_predictions(predictor, windows, out or standard_output(), watch)
     for name, reason in list(unreadable.items())[:NAMED]:
         say(f"cannot be read: {name}: {reason}", err=True)
     if out is not None:

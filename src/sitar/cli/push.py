@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sitar.cli.output import print_table
+from sitar.cli.output import print_table, say
 from sitar.errors import RunError
 from sitar.run_folder import RunFolder
 
@@ -36,9 +36,12 @@ def command(
         text = make_card([run], name=name, licence=licence, repository=repository, only_exported=only_exported)
     else:
         text = _read(card)
-    files = bundle(RunFolder(run), text, only_exported=only_exported)
+    try:
+        files = bundle(RunFolder(run), text, only_exported=only_exported)
+    except (ValueError, RecursionError) as error:  # such as NaN, which JSON does not have
+        raise RunError(f"The run in {str(run)!r} is damaged, so it is not published: {error}.") from error
     if not yes:
-        typer.echo(text)
+        say(text)
     rows = [[file.name, f"{file.size:,}"] for file in files]
     total = sum(file.size for file in files)
     print_table(Table(f"To {repository}", ["file", "bytes"], rows, f"{total / 1e6:.1f} MB in all."))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from sitar.data.tables import SUFFIXES, TableFile, open_table
 from sitar.errors import DataError
 from sitar.files import user_path
 from sitar.images.cache import cached_images
-from sitar.images.files import Files, is_image
+from sitar.images.files import Files, check_paths, is_image
 from sitar.images.windows import decoded_windows
 from sitar.progress import Watch, unwatched
 
@@ -235,7 +236,9 @@ def _table(path: Path, form: Form, root: str | os.PathLike[str] | None, path_col
     below = path.parent if root is None else user_path(root)
     if not below.is_dir():
         raise DataError(f"{str(below)!r} is no folder, and the paths of the table {str(path)!r} lie below it.")
-    return _image_files(_column_of_paths(table, column), below, form)
+    paths = _column_of_paths(table, column)
+    _check_below(paths, below, f"the table {str(path)!r}")
+    return _image_files(paths, below, form)
 
 
 def _column_of_paths(table: TableFile, column: str) -> list[str]:
@@ -244,6 +247,17 @@ def _column_of_paths(table: TableFile, column: str) -> list[str]:
     if empty := [row for row, word in enumerate(words) if not word.strip()]:
         raise DataError(f"{table.title} has {len(empty):,} rows without a {column}, the first is row {empty[0] + 1:,}.")
     return words
+
+
+def _check_below(paths: list[str], folder: Path, where: str) -> None:
+    """Refuse paths that lead out of the folder, and those that no file has."""
+    normal = [posixpath.normpath(path) for path in paths]
+    if leaving := [path for path in normal if posixpath.isabs(path) or path.partition("/")[0] == ".."]:
+        raise DataError(
+            f"In {where} {len(leaving):,} paths lead out of the folder {str(folder)!r}, such as {leaving[0]!r}. Give "
+            "paths below it, without '..', or another folder as root."
+        )
+    check_paths(dict.fromkeys(normal), where)
 
 
 def _image_files(names: list[str], folder: Path, form: Form) -> _ImageFiles:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.data.splitting import WORDS
-from sitar.data.tables import SUFFIXES, TableFile, open_table, split_word
+from sitar.data.tables import SUFFIXES, TableFile, check_rows, open_table, split_word
 from sitar.data.words import Words
 from sitar.errors import DataError
 from sitar.files import user_path
+from sitar.images.files import Files
 from sitar.images.parquet import find_shards
 from sitar.images.remote import RemoteFile, find_remote
 
@@ -34,7 +37,7 @@ def find_tables(given: str) -> list[Path | RemoteFile]:
         if path.is_dir():
             found = list(find_shards(path).values()) + sorted(path.rglob("*.csv"))
         else:
-            found = [one for one in map(Path, sorted(glob.glob(str(path), recursive=True))) if one.is_file()]
+            found = [one for one in map(Path, find_files(str(path))) if one.is_file()]
     kinds = {one.suffix.lower() for one in found}
     if not found:
         raise DataError(
@@ -47,6 +50,32 @@ def find_tables(given: str) -> list[Path | RemoteFile]:
             f"{given.rstrip('/')}/*{sorted(kinds)[-1]}."
         )
     return list(found)
+
+
+def find_files(pattern: str) -> list[str]:
+    """Return what a pattern stands for. Below `**` these are files, and each folder is read once, whatever links to it.
+
+    `glob` would follow two links to their own folder in every order, and not come to an end.
+    """
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        return sorted(glob.glob(pattern))
+    depth = parts.index("**")
+    folders = glob.glob(os.path.join(*parts[:depth], "")) if depth else [""]
+    below = ((folder, name) for folder in folders for name in Files([Path(folder)]).all_names())
+    return sorted(os.path.join(folder, name) for folder, name in below if _fits(name, parts[depth:]))
+
+
+def _fits(name: str, pattern: Sequence[str]) -> bool:
+    """Say whether a name fits a pattern, part by part. `**` stands for any number of them."""
+    parts = name.split("/")
+    fits = [False] * len(parts) + [True]  # whether the parts from each on fit what comes last in the pattern
+    for wanted in reversed(pattern):
+        if wanted == "**":
+            fits = [any(fits[i:]) for i in range(len(fits))]
+        else:
+            fits = [i < len(parts) and fnmatch(parts[i], wanted) and fits[i + 1] for i in range(len(fits))]
+    return fits[0]
 
 
 def open_tables(given: str) -> TableFile:
@@ -77,6 +106,7 @@ class Shards(TableFile):
             self._kinds.append({name: table.kind(name) for name in table.names})
         if not self.files:
             raise DataError(f"{self.title} has no rows: all files are empty.")
+        check_rows(len(self), self.title.rstrip(","))
 
     def __len__(self) -> int:
         return sum(self._rows)

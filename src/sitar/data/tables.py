@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from sitar.data.splitting import WORDS
 from sitar.data.words import Words
 from sitar.errors import ConfigError, DataError
+from sitar.files import read_regular
 from sitar.images.parquet import IMAGE, RemoteFile, check_images, find_shards, open_parquet, row_name
 from sitar.memory import check_memory
 from sitar.registry import did_you_mean
@@ -28,6 +30,8 @@ FLOAT16 = "float16"  # a kind of column
 CSV_COST = 8  # bytes of memory for each byte of a CSV file: cells are words of Python
 BLOCK_ROWS = 4096  # of features that are in memory at a time
 WORD_ROWS = 2**18  # of one column of words or numbers
+BLOCK_VALUES = 2**26  # of the rows that are in memory at a time, where they have many values
+ROW_COST = 32  # bytes of memory for each row of a Parquet file, whose own bytes may be none: equal rows are counted
 
 
 class Column(NamedTuple):
@@ -86,20 +90,32 @@ def open_table(path: Path | RemoteFile, *, may_be_empty: bool = False) -> TableF
     title = f"The table {str(path)!r}"
     if path.suffix.lower() == ".parquet":
         table = ParquetTable(path, title)
+        check_rows(len(table), title)
         if not len(table) and not may_be_empty:
             raise DataError(f"{title} has no rows.")
     else:
-        if isinstance(path, Path) and path.is_file():
-            needed = CSV_COST * path.stat().st_size
-            check_memory(needed, f"{title} is read into memory", "Save it as .parquet, which is read in parts.")
-        try:
-            text = path.read_bytes().decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{title} cannot be read: {error}.") from error
-        table = CsvTable(text, title, may_be_empty)
+        table = CsvTable(_text(path, title), title, may_be_empty)
     if twice := sorted(name for name, count in Counter(table.names).items() if count > 1):
         raise DataError(f"{title} has more than one column {twice[0]!r}. Rename them.")
     return table
+
+
+def check_rows(rows: int, title: str) -> None:
+    """Refuse a table of more rows than fit into memory, where some numbers are kept of each."""
+    check_memory(ROW_COST * rows, f"{title} has {rows:,} rows", "Save fewer of them.")
+
+
+def _text(path: Path | RemoteFile, title: str) -> str:
+    try:
+        if isinstance(path, RemoteFile):
+            return path.read_bytes().decode("utf-8-sig")
+        needed = CSV_COST * path.stat().st_size
+        check_memory(needed, f"{title} is read into memory", "Save it as .parquet, which is read in parts.")
+        return read_regular(path).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{title} cannot be read: {error}.") from error
+    except ValueError as error:  # which begins with the path
+        raise DataError(f"The table {error}.") from error
 
 
 def coded(column: Column, codes: Mapping[str, T], where: str) -> NDArray:
@@ -160,7 +176,7 @@ class ParquetTable(TableFile):
 
     def __init__(self, path: Path | RemoteFile, title: str) -> None:
         self.title = title
-        self.file = open_parquet(path)
+        self.file = open_parquet(path, by_codes=True)
         self.names: list[str] = self.file.schema_arrow.names
 
     def __len__(self) -> int:
@@ -195,14 +211,31 @@ class ParquetTable(TableFile):
             yield [_matrix(batch.column(name), name) for name in names]
 
     def _batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
+        """Read columns `rows` at a time, or fewer where a row has many values."""
         from pyarrow import ArrowException, default_memory_pool
 
         try:
-            yield from self.file.iter_batches(rows, columns=list(names))
+            if (width := self._width(names)) > BLOCK_VALUES:
+                raise DataError(
+                    f"{self.title} has {width:,} values in a row of {names[0]!r}{' and others' if names[1:] else ''}, "
+                    f"and at most {BLOCK_VALUES:,} are read."
+                )
+            yield from self.file.iter_batches(max(1, min(rows, BLOCK_VALUES // width)), columns=list(names))
         except (OSError, ArrowException) as error:
             raise DataError(f"{self.title} cannot be read: {error}. Bring it again.") from error
         finally:
             default_memory_pool().release_unused()  # which pyarrow would keep for the next file
+
+    def _width(self, names: Sequence[str]) -> int:
+        """Return how many values columns have in a row, in the row group where that is most; long bytes are many."""
+        metadata, schema, wanted = self.file.metadata, self.file.schema, set(names)
+        leaves = [schema.column(i) for i in range(metadata.num_columns)]
+        cost = {i: -(-leaf.length // 8) or 1 for i, leaf in enumerate(leaves) if _top(leaf.path, wanted)}
+        widest = 1
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            values = sum(cost[i] * group.column(i).num_values for i in cost)
+            widest = max(widest, -(-values // max(1, group.num_rows)))
+        return widest
 
 
 class ShardedTable(TableFile):
@@ -215,8 +248,9 @@ class ShardedTable(TableFile):
     def __init__(self, root: Path, title: str, wanted: Sequence[str]) -> None:
         self.title, self.names = title, list(wanted)
         shards = find_shards(root)
-        _check_copies(shards)
         self._shards = {name: ParquetTable(path, repr(str(path))) for name, path in shards.items()}
+        check_rows(len(self), title)
+        _check_copies(shards)
         for shard in self._shards.values():
             shard.check_columns([*wanted, IMAGE])
             check_images(shard.file, shard.title)
@@ -300,16 +334,29 @@ def _kind(kind: Any) -> str:
 
 
 def _words(column: Any) -> Words:
-    """Return an Arrow column as words; nulls and NaN are empty."""
+    """Return an Arrow column as words, in the order of the rows; nulls and NaN are empty."""
+    import pyarrow as pa
     from pyarrow import types
 
     if types.is_nested(column.type):
-        return Words.of(_word(value) for value in column.to_pylist())
-    coded = column if types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
-    if coded.null_count:  # of a column that has come as codes
-        return Words.of(_word(value) for value in column.to_pylist())
-    values = Words.of(_word(value) for value in coded.dictionary.to_pylist())
-    return Words(values.values, values.codes[coded.indices.to_numpy(zero_copy_only=False)])
+        return Words.of(_word(value.as_py()) for value in column)  # one by one: equal words are kept once
+    coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
+    null = len(coded.dictionary)
+    codes = coded.indices.cast("int64").fill_null(null).to_numpy()
+    row = np.full(null + 1, -1)  # the first that has each word; -1: none has it
+    row[codes[::-1]] = np.arange(len(codes))[::-1]
+    present = np.flatnonzero(row >= 0)
+    present = present[np.argsort(row[present])]
+    place = np.zeros(null + 1, dtype=np.int32)
+    place[present] = np.arange(len(present))
+    values = coded.dictionary.take(pa.array(present, mask=present == null))
+    words = Words.of(_word(value) for value in values.to_pylist())
+    return Words(words.values, words.codes[place[codes]])
+
+
+def _top(path: str, names: set[str]) -> bool:
+    """Say whether the path of a leaf of a Parquet file, such as `embedding.list.element`, is in one of the columns."""
+    return path in names or any(path[: dot.start()] in names for dot in re.finditer(r"\.", path))
 
 
 def _word(value: Any) -> str:
@@ -339,7 +386,8 @@ def _flat(column: Any, name: str) -> NDArray[Any]:
 
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise DataError(f"The column {name!r} holds {kind}, not numbers.")
+        held = kind.value_type if pa.types.is_dictionary(kind) else kind
+        raise DataError(f"The column {name!r} holds {held}, not numbers.")
     if column.null_count:
         return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return column.to_numpy(zero_copy_only=False)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from math import prod
 from typing import Any, Self
 
 import torch
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 MOMENT_VALUES = 2**25  # of features, up to which they are in memory as float64 at once
 PART_VALUES = 2**20  # of more features: a part that a processor keeps close
 OBSERVED = 4096  # training samples that a method may look at before an epoch
+MOST_VALUES = 2**27  # of one input that a described task may have: an image of 6,688 x 6,688 pixels in colour
+MOST_SAMPLES = 2**40  # that it may count
 
 
 @dataclass(frozen=True)
@@ -219,17 +222,29 @@ class GroupTask(Task):
 def described_task(description: Mapping[str, Any]) -> Task:
     """Return a task from its description, to build a method whose weights are loaded next.
 
-    The order of samples is not known, so groups and environments are of the right number and size only. Mean 0 and
-    deviation 1 stand in for the moments of features.
+    Groups and environments are of the right number only: one sample stands for each group, and one is of the last
+    environment. Mean 0 and deviation 1 stand in for the moments of features. A ValueError says what cannot be.
     """
     shape, counts = tuple(description["shape"]), tuple(description["class_counts"])
+    if len(shape) not in (1, 3) or min(shape) < 1 or prod(shape) > MOST_VALUES:
+        raise ValueError(f"no input has the shape {list(shape[:4])!s:.80}, or more than {MOST_VALUES:,} values")
+    _check_counts("class_counts", counts)
     features = (torch.zeros(shape), torch.ones(shape)) if len(shape) == 1 else None
     task = Task(shape, len(counts), sum(counts), counts, features)
     if "group_counts" not in description:
         return task
-    sizes = torch.tensor(description["group_counts"])
-    group = torch.arange(len(sizes)).repeat_interleave(sizes)
-    return GroupTask(**vars(task), group=group, environment=torch.arange(len(group)) % description["environments"])
+    groups, environments = tuple(description["group_counts"]), description.get("environments", 0)
+    _check_counts("group_counts", groups)
+    if not 1 <= environments <= MOST_SAMPLES:
+        raise ValueError(f"environments is no number from 1 to {MOST_SAMPLES:,}")
+    group, environment = torch.arange(len(groups), device="cpu"), torch.tensor([environments - 1], device="cpu")
+    return GroupTask(**vars(task), group=group, environment=environment)
+
+
+def _check_counts(name: str, counts: tuple[int, ...]) -> None:
+    """Refuse counts of samples that cannot be."""
+    if not counts or min(counts) < 0 or sum(counts) > MOST_SAMPLES:
+        raise ValueError(f"{name} are no counts of 0 or more, of at most {MOST_SAMPLES:,} samples")
 
 
 @dataclass(frozen=True)

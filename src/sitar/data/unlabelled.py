@@ -15,6 +15,7 @@ from sitar.config import NamedConfig
 from sitar.data.inputs import Form, Inputs, Source, read_inputs
 from sitar.data.overlap import checksums, shared_samples
 from sitar.data.rows import Stored
+from sitar.data.shards import find_files
 from sitar.data.types import Data
 from sitar.errors import DataError
 from sitar.files import user_path
@@ -80,7 +81,7 @@ def _source(where: str) -> Source:
     path = user_path(where)
     if path.exists() or not glob.has_magic(where):
         return path
-    found = sorted(glob.glob(str(path), recursive=True))
+    found = find_files(str(path))
     if not found:
         raise DataError("No file has such a name.")
     return found[0] if len(found) == 1 else found

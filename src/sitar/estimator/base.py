@@ -20,7 +20,7 @@ from sitar.config import RunConfig, run_config
 from sitar.data.own_data.npz import NpzConfig
 from sitar.data.types import Data
 from sitar.devices import resolve_device
-from sitar.errors import ConfigError, InputError, TrainingError
+from sitar.errors import ConfigError, InputError, RunError, TrainingError
 from sitar.estimator.arrays import Channels, new_inputs, training_arrays
 from sitar.estimator.description import describe, described
 from sitar.estimator.first_look import Audit
@@ -134,6 +134,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         estimator = described(cls, run.estimator(), run.path)
         estimator.device = device
         estimator._model, estimator._run = TrainedModel(run, device), run.files()
+        if len(estimator.classes_) != estimator._model.task.num_classes:
+            raise RunError(f"The description of the estimator in {str(run.path)!r} has other classes than its model.")
         return estimator
 
     def _config(self, shape: Sequence[int], seed: int) -> RunConfig:

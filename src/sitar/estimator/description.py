@@ -14,9 +14,11 @@ import sitar
 from sitar.errors import InputError, RunError
 
 VERSION = 1
-FITTED = ("n_features_in_", "n_iter_", "loss_curve_", "validation_scores_")  # plain values
+FITTED = {"n_features_in_": int, "n_iter_": int, "loss_curve_": list, "validation_scores_": (list, type(None))}
 ARRAYS = ("classes_", "feature_names_in_", "shortcut_scores_")
 PLAIN = (bool, int, float, str, type(None))
+KINDS = "biufU"  # of arrays, besides those of objects: truth values, numbers and words
+MOST = 2**26  # bytes of an array: one word of a stranger may claim to have a billion letters
 T = TypeVar("T", bound=BaseEstimator)
 
 
@@ -50,16 +52,37 @@ def described(cls: type[T], description: dict[str, Any], path: Path) -> T:
             raise RunError(f"{str(path)!r} has parameters that this release does not know: {', '.join(unknown)}.")
         estimator = cls(**parameters)
         for name, value in description["fitted"].items():
+            if name not in FITTED or not isinstance(value, FITTED[name]):
+                raise ValueError(f"{name} is not a fitted attribute, or not of its type")
             setattr(estimator, name, value)
         for name, array in description["arrays"].items():
-            setattr(estimator, name, np.array(array["values"], dtype=array["dtype"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if name not in ARRAYS:
+                raise ValueError(f"{name} is not a fitted array")
+            setattr(estimator, name, _read_array(array["values"], array["dtype"]))
+        if getattr(estimator, "classes_", np.empty((0, 0))).ndim != 1:
+            raise ValueError("classes_ is not a list of classes")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"The description of the estimator in {str(path)!r} is damaged: {error}.") from error
     return estimator
 
 
 def _array(values: NDArray[Any]) -> dict[str, Any]:
     return {"dtype": values.dtype.str if values.dtype != object else "object", "values": values.tolist()}
+
+
+def _read_array(values: list[Any], kind: str) -> NDArray[Any]:
+    """Return an array of truth values, numbers or words, or of plain values as Python objects."""
+    if not isinstance(values, list) or not isinstance(kind, str):
+        raise ValueError("an array has a list of values, and the name of its type")
+    if kind == "object":
+        if not all(isinstance(value, PLAIN) for value in values):
+            raise ValueError("an array of objects holds other than plain values")
+        return np.array(values, dtype=object)
+    dtype = np.dtype(kind)
+    are_words = all(isinstance(value, str) for value in values)
+    if dtype.kind not in KINDS or (dtype.kind == "U" and not are_words) or dtype.itemsize * len(values) > MOST:
+        raise ValueError(f"an array of type {kind[:20]!r} is not read, or has more than {MOST:,} bytes")
+    return np.array(values, dtype=dtype)
 
 
 def _parameter(name: str, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Predict new inputs into a table: a row for each, in their order, written window by window.
 
 A row has the name of the input, the predicted class and a probability for each class. The row of an input that cannot
-be read has the reason in `error`. No row is left out.
+be read has the reason in `error`, and so has one whose scores are not finite. No row is left out.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sitar.evaluation.trained_model import TrainedModel
 from sitar.writing import replaced
 
 CSV, PARQUET = ".csv", ".parquet"
+NOT_FINITE = "the scores of the model are not finite numbers"
 Row = dict[str, Any]
 WriteRows = Callable[[list[Row]], None]
 
@@ -64,6 +65,9 @@ class Predictor:
                 rows.append({"name": name, "error": window.unreadable[name]})
             else:
                 prediction, numbers = next(values)
+                if not np.isfinite(numbers).all():
+                    rows.append({"name": name, "error": NOT_FINITE})
+                    continue
                 rows.append({"name": name, "prediction": prediction, **dict(zip(names, numbers, strict=True))})
         return rows
 
@@ -108,13 +112,15 @@ def write_predictions(
     done, unreadable = 0, {}
     with _open_table(out, predictor.columns) as write:
         for window in windows:
-            write(predictor.rows(window))
-            done += len(window.names)
-            unreadable |= window.unreadable
+            rows = predictor.rows(window)
+            write(rows)
+            done += len(rows)
+            unreadable |= {row["name"]: row["error"] for row in rows if "error" in row}
             watch(done)
         if done == len(unreadable):
             name, reason = next(iter(unreadable.items()))
-            raise DataError(f"None of the {done:,} inputs can be read, such as {name}: {reason}.")
+            what = "predicted" if reason == NOT_FINITE else "read"
+            raise DataError(f"None of the {done:,} inputs can be {what}, such as {name}: {reason}.")
     return done - len(unreadable), unreadable
 
 
@@ -142,7 +148,8 @@ def _csv_writer(file: TextIO, columns: Sequence[str]) -> WriteRows:
 def _csv_file(file: BinaryIO, columns: Sequence[str]) -> Iterator[WriteRows]:
     text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
     try:
-        yield _csv_writer(text, columns)
+        write = _csv_writer(text, [_encodable(name, "surrogateescape") for name in columns])
+        yield lambda rows: write([_encodable_row(row, "surrogateescape") for row in rows])
     finally:
         text.detach()  # writes what is left, and leaves the file open
 
@@ -157,6 +164,22 @@ def _parquet_file(file: BinaryIO, columns: Sequence[str]) -> Iterator[WriteRows]
     except ImportError as error:
         raise DataError(MISSING.format(error)) from error
     words = {"name", "prediction", "error"}
-    schema = pa.schema([(name, pa.string() if name in words else pa.float64()) for name in columns])
+    kinds = [(_encodable(name), pa.string() if name in words else pa.float64()) for name in columns]
+    schema = pa.schema(kinds)
     with pq.ParquetWriter(file, schema) as writer:
-        yield lambda rows: writer.write_table(pa.Table.from_pylist(rows, schema))
+        yield lambda rows: writer.write_table(pa.Table.from_pylist([_encodable_row(row) for row in rows], schema))
+
+
+def _encodable_row(row: Row, errors: str = "strict") -> Row:
+    return {_encodable(key, errors): _encodable(value, errors) for key, value in row.items()}
+
+
+def _encodable(value: Any, errors: str = "strict") -> Any:
+    """Return a value as it is, or a text that is no valid UTF-8 with the letters at fault written out, as \\ud800."""
+    if not isinstance(value, str):
+        return value
+    try:
+        value.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 
 from sitar.config import RunConfig, run_config
@@ -18,23 +20,32 @@ from sitar.data import Data, Task, load_data
 from sitar.data.rows import Rows
 from sitar.data.types import described_task
 from sitar.devices import resolve_device, what_it_cannot_do
-from sitar.errors import DataError
+from sitar.errors import DataError, RunError, SitarError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
 from sitar.evaluation.given import Given, as_stored
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.predict import Logits, predict_logits
-from sitar.methods import build_method, data_for
+from sitar.methods import Method, build_method, data_for
 from sitar.methods.several_heads import SeveralHeads
-from sitar.models.weights import load_weights
-from sitar.run_folder import PLACES, RunFolder, flat
+from sitar.models.pretrained import RANDOM, PretrainedEncoder
+from sitar.models.weights import check_size, load_weights
+from sitar.presets import load_config, preset_names
+from sitar.registry import METHODS
+from sitar.run_folder import INERT, PLACES, RunFolder, flat
 
 logger = logging.getLogger(__name__)
 
 
 def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> TrainedModel:
-    """Load the model of a finished run folder."""
-    return TrainedModel(run if isinstance(run, RunFolder) else RunFolder(Path(run)), device)
+    """Load the model of a finished run folder. Its data is not read: a run that needs it for this is refused."""
+    folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
+    if not {"task", "classes"} <= folder.result().keys():
+        raise RunError(
+            f"The run in {str(folder.path)!r} was made by an early release: its result.json does not say what a model "
+            "is built from (task, classes), and its data is not read for this. Train it again to use its model."
+        )
+    return TrainedModel(folder, device)
 
 
 class TrainedModel:
@@ -63,10 +74,15 @@ class TrainedModel:
         self.config: RunConfig = _without_weights(run_config(folder.read_config()) if config is None else config)
         self.device = resolve_device(device)
         self.beside = beside
+        self._is_warned = False
         if data is not None:
             self.loaded = data
-        known = self.result.get("task")  # runs of early releases need their data
-        self.task: Task = self.data.task if known is None else described_task(known)
+        if "task" in self.result and METHODS.added_by(self.config.method.name) is None:
+            self._check_sizes()
+        self.task: Task = self._described() if "task" in self.result else self.data.task
+        shown = {name.encode("utf-8", "backslashreplace") for name in self.classes}  # as tables show them
+        if not len(self.classes) == len(shown) == self.task.num_classes:
+            raise self._damaged(f"classes should be {self.task.num_classes} names that differ")
         task, self.encoder = self.task, None
         if self.config.model.freeze_encoder:
             self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder)
@@ -75,6 +91,41 @@ class TrainedModel:
             self.method = build_method(self.config, task)
         load_weights(folder.model(), self.method, folder.model_file)
         self.method.to(self.device).eval()
+
+    def _described(self) -> Task:
+        """Return the task that result.json describes."""
+        assert "task" in self.result
+        try:
+            task = described_task(self.result["task"])
+        except ValueError as error:
+            raise self._damaged(f"task: {error}") from error
+        if self.config.model.freeze_encoder and len(task.shape) != 3:
+            raise self._damaged("task: an encoder reads images, and this is no shape of one")
+        return task
+
+    def _check_sizes(self) -> None:
+        """Compare the sizes of the weights with the settings, before memory is taken for a model of any size."""
+        model, folder = self.config.model, self.folder
+
+        def encoder() -> PretrainedEncoder:
+            assert model.encoder is not None
+            return PretrainedEncoder(model.encoder, self._described().shape, RANDOM, stride_in_1x1=model.stride_in_1x1)
+
+        def method() -> Method:
+            task = self._described()
+            if model.freeze_encoder:
+                features = encoder().out_features
+                task = replace(task, shape=(features,), features=(torch.zeros(features), torch.ones(features)))
+            return build_method(self.config, task)
+
+        if model.freeze_encoder:
+            if not folder.has_encoder:
+                raise RunError(f"{str(folder.encoder_file)!r} is missing: the run has lost the weights of its encoder.")
+            check_size(folder.encoder_file, encoder)
+        check_size(folder.model_file, method)
+
+    def _damaged(self, why: str) -> RunError:
+        return RunError(f"{str(self.folder.result_file)!r} is damaged: {why}.")
 
     @cached_property
     def data(self) -> Data:
@@ -95,10 +146,9 @@ class TrainedModel:
             return load_data(self.config.data)
         except DataError as error:
             places = [name for name in PLACES if name in flat(self.config.to_dict()) and name.startswith("data.")]
-            command = (self.folder.environment() or {}).get("command")
-            if not places or not _is_one_command(command):
+            if not places:
                 raise
-            again = f"{command} --resume --out {shlex.quote(str(self.folder.path))} --set {places[0]}=NEW"
+            again = shlex.join([*_train(self.folder, places[0]), "--set", f"{places[0]}=NEW"])
             raise DataError(f"{error} If the data of this run has moved, say once where it is: `{again}`.") from error
 
     @property
@@ -129,7 +179,14 @@ class TrainedModel:
         with what_it_cannot_do(self.device):
             if self.encoder is not None:
                 x = self.encoder(x)
-            return predict_logits(self._scores(head), x, self.device, self.method.evaluation_batch)
+            logits = predict_logits(self._scores(head), x, self.device, self.method.evaluation_batch)
+        if not self._is_warned and not np.isfinite(logits).all():
+            self._is_warned = True
+            logger.warning(
+                "Scores of the model in %r are not finite numbers. Its weights are damaged, or these inputs are far "
+                "from what it was trained on.", str(self.folder.path),
+            )  # fmt: skip
+        return logits
 
     def _scores(self, head: int | None) -> Logits:
         method = self.method
@@ -166,12 +223,25 @@ class TrainedModel:
         return evaluate_method(self.method, data, self.device)[0]
 
 
-def _is_one_command(command: Any) -> bool:
-    """Return whether a text from a run folder is one command of ours. A stranger's could start other programs, too."""
+def _train(folder: RunFolder, place: str) -> list[str]:
+    """Return the words of a command that resumes a run, without one setting: where its data lies.
+
+    They are made from the settings. A command that a stranger's folder holds could run other programs.
+    """
+    config = run_config(folder.read_config())
+    words, path = ["sitar", "train"], ["--resume", "--out", str(folder.path)]
     try:
-        return command.startswith("sitar ") and shlex.join(shlex.split(command)) == command
-    except (AttributeError, ValueError):
-        return False
+        if config.preset not in preset_names():
+            return [*words, "PRESET", *path]
+        known, settings = flat(load_config(config.preset, (), config.seed).to_dict()), flat(config.to_dict())
+    except SitarError:
+        return [*words, "PRESET", *path]
+    changed = [key for key in settings if key not in (place, *INERT) and settings[key] != known.get(key)]
+    words += [config.preset, "--seed", str(config.seed)]
+    for key in changed:
+        value = yaml.safe_dump(settings[key], default_flow_style=True, width=10**6).removesuffix("...\n").strip()
+        words += ["--set", f"{key}={value}"]
+    return [*words, *path]
 
 
 def _without_weights(config: RunConfig) -> RunConfig:

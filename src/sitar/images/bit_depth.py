@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+STRIP = 2**20  # values that are worked on at a time: as a whole, an image would be in memory several times
+
 
 class BadImageError(ValueError):
     """Says why an image file cannot be used."""
@@ -22,13 +24,18 @@ def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
 
     if values.dtype == np.uint8:
         return values
-    if values.dtype.kind == "b":
-        return values.astype(np.uint8) * 255
-    low, high = values.min(initial=0), values.max(initial=0)
+    low, high = (0, 1) if values.dtype.kind == "b" else (values.min(initial=0), values.max(initial=0))
     if values.dtype.kind == "f":
         if not (low >= 0 and high <= 1):
             raise BadImageError(f"floats from {low:g} to {high:g}, where they must lie in [0, 1]")
-        return np.rint(values * 255).astype(np.uint8)
-    if low < 0 or high > 65535:
+    elif low < 0 or high > 65535:
         raise BadImageError(f"values from {low} to {high}, where at most sixteen bits without a sign are known")
-    return np.rint(values.astype(np.float32) / 257).astype(np.uint8)
+    eight = np.empty(values.shape, np.uint8)
+    flags = ["external_loop", "buffered", "zerosize_ok"]
+    with np.nditer([values, eight], flags, [["readonly"], ["writeonly"]], buffersize=STRIP) as strips:  # pyright: ignore
+        for strip, result in strips:
+            if values.dtype.kind in "bf":
+                result[...] = np.rint(strip * 255)
+            else:
+                result[...] = np.rint(strip.astype(np.float32) / 257)
+    return eight

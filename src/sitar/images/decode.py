@@ -17,6 +17,7 @@ from sitar.errors import SitarError
 from sitar.images.bit_depth import BadImageError, to_eight_bits
 from sitar.images.dicom import is_dicom, read_dicom
 from sitar.images.files import PILLOW_FORMATS
+from sitar.images.jpeg import MOST_JPEG2000, check_scans
 from sitar.images.tiff import ORIENTATION, PREMULTIPLIED, WHITE_IS_ZERO, is_tiff, read_stack
 
 BITS, PHOTOMETRIC, PLANAR, EXTRA_SAMPLES = 258, 262, 284, 338  # tags of TIFF
@@ -104,8 +105,9 @@ def _with_channels(image: Image.Image, channels: int) -> list[Image.Image]:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    if image.width * image.height > MAX_PIXELS:
-        raise BadImageError(f"{image.width}x{image.height} pixels are more than {MAX_PIXELS:,}")
+    most = min(MAX_PIXELS, MOST_JPEG2000) if image.format == "JPEG2000" else MAX_PIXELS
+    if image.width * image.height > most:
+        raise BadImageError(f"{image.width}x{image.height} pixels are more than {most:,}")
     if image.format == "JPEG" and not image.info.keys() & {"exif", "xmp"}:
         return image  # nothing says how it was held; asking takes time
     if image.getexif().get(ORIENTATION, 1) != 1:
@@ -115,16 +117,30 @@ def _upright(image: Image.Image) -> Image.Image:
 
 def _open(data: bytes) -> Image.Image:
     Image.preinit()  # the common kinds: all plugins of Pillow are imported only for a file that is none of them
-    return Image.open(io.BytesIO(data), formats=PILLOW_FORMATS)
+    image = Image.open(io.BytesIO(data), formats=PILLOW_FORMATS)
+    if image.format in ("JPEG", "MPO"):
+        check_scans(data)
+    return image
 
 
 def _is_photo(data: bytes) -> bool:
     """Return whether Pillow reads all of a TIFF file correctly: one page of at most four channels."""
     try:
         with _open(data) as image:
-            return getattr(image, "n_frames", 1) == 1 and not _is_misread(image)
+            return _has_one_page(image) and not _is_misread(image)
     except UnidentifiedImageError:
         return False
+
+
+def _has_one_page(image: Image.Image) -> bool:
+    """Return whether a TIFF file has no second page. Pillow would read all pages to count them."""
+    try:
+        image.seek(1)
+    except EOFError:
+        return True
+    finally:
+        image.seek(0)
+    return False
 
 
 def _is_misread(image: Any) -> bool:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 import warnings
 import zlib
+from contextlib import suppress
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from sitar.errors import DataError
 from sitar.images.bit_depth import BadImageError, to_eight_bits
+from sitar.images.jpeg import MOST_JPEG2000, check_scans
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,6 +50,7 @@ def read_dicom(data: bytes, max_pixels: int) -> Image.Image:
             raise BadImageError(f"a DICOM file of {frames} frames: save each as a file of its own")
         if file.Rows * file.Columns > max_pixels:
             raise BadImageError(f"{file.Columns}x{file.Rows} pixels are more than {max_pixels:,}")
+        _check_packed(file)
         pixels = pixel_array(file)  # colours as RGB, however they are stored
         kind = file.PhotometricInterpretation
         if kind == "PALETTE COLOR":
@@ -72,6 +77,60 @@ def _check_deflated(data: bytes) -> None:
         raise BadImageError(f"a compressed DICOM file that is damaged: {error}") from error
     if size > MOST_UNPACKED:
         raise BadImageError(f"a compressed DICOM file that unpacks to more than {MOST_UNPACKED:,} bytes")
+
+
+def _check_packed(file: Any) -> None:
+    """Refuse a packed image that would take far more than the head of the file says, or another one than it says."""
+    from pydicom.uid import RLELossless
+
+    if not file.file_meta.TransferSyntaxUID.is_encapsulated:
+        return
+    pixels = file.Rows * file.Columns
+    size = pixels * file.SamplesPerPixel * file.BitsAllocated // 8
+    if size > MOST_UNPACKED:
+        raise BadImageError(f"a compressed DICOM file that unpacks to more than {MOST_UNPACKED:,} bytes")
+    frame = _frame(file)
+    if file.file_meta.TransferSyntaxUID == RLELossless:
+        _check_rle(frame, pixels, size)
+        return
+    check_scans(frame)
+    with suppress(UnidentifiedImageError), Image.open(io.BytesIO(frame), formats=("JPEG", "JPEG2000")) as image:
+        if image.size != (file.Columns, file.Rows):
+            raise BadImageError(f"a DICOM file of {file.Columns}x{file.Rows} pixels that holds others: {image.size}")
+        if image.format == "JPEG2000" and pixels > MOST_JPEG2000:
+            raise BadImageError(f"{file.Columns}x{file.Rows} pixels are more than {MOST_JPEG2000:,}")
+
+
+def _frame(file: Any) -> bytes:
+    """Return the packed image as pydicom finds it. It would also unpack others that the head does not count."""
+    from pydicom.encaps import generate_frames
+
+    table = (file.get("ExtendedOffsetTable"), file.get("ExtendedOffsetTableLengths"))
+    offsets = table if all(table) and len(table[0]) == len(table[1]) else None
+    frames = list(islice(generate_frames(file.PixelData, number_of_frames=1, extended_offsets=offsets), 2))
+    if len(frames) != 1:
+        raise BadImageError("a DICOM file that does not hold one frame, as it says")
+    return frames[0]
+
+
+def _check_rle(frame: bytes, pixels: int, size: int) -> None:
+    """Refuse run lengths that are longer than the image, packed or unpacked. At worst they grow by a 128th of it."""
+    is_longer = len(frame) > 2 * size + 4096
+    if not is_longer and 64 * len(frame) > MOST_UNPACKED:  # two bytes may become 128
+        starts = struct.unpack_from(f"<{min(frame[0], 15)}L", frame, 4)
+        is_longer = any(_is_longer(frame[start:end], 2 * pixels) for start, end in pairwise((*starts, len(frame))))
+    if is_longer:
+        raise BadImageError("a DICOM file whose run lengths are longer than its image")
+
+
+def _is_longer(segment: bytes, most: int) -> bool:
+    """Return whether a segment of run lengths unpacks to more bytes."""
+    place = unpacked = 0
+    while place < len(segment) and unpacked <= most:
+        head = segment[place]  # 128 stands for nothing
+        unpacked += head + 1 if head < 128 else (257 - head) % 129
+        place += head + 2 if head < 128 else 1 + (head > 128)
+    return unpacked > most
 
 
 def _shown(pixels: NDArray[Any], file: Any) -> NDArray[np.uint8]:

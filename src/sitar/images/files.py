@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from sitar.errors import DataError
-from sitar.files import user_path
+from sitar.files import check_packing, user_path
 from sitar.images.bit_depth import BadImageError
 from sitar.images.parquet import Shard
 
@@ -108,7 +108,9 @@ def read_text(root: Path, name: str) -> str:
 
 def _unzipped(path: Path, name: str) -> bytes:
     try:
-        with _zip(path).open(name) as file:
+        archive = _zip(path)
+        check_packing(archive.getinfo(name))
+        with archive.open(name) as file:
             return _bounded(file, path)
     except OSError as error:  # a place in the file that there is not
         raise zipfile.BadZipFile(str(error)) from error
@@ -186,6 +188,7 @@ class Files:
             archive, member = packed
             _check_size(member.file_size)
             try:
+                check_packing(member)
                 return archive.read(member)
             except (*DAMAGED, OSError) as error:
                 raise BadImageError(f"the zip archive is damaged here: {error}") from error

@@ -49,8 +49,11 @@ def row_name(shard: str, row: int) -> str:
 
 def check_images(file: Any, title: str) -> None:
     """Refuse an open shard whose images are not there as the bytes of image files."""
-    kind = str(file.schema_arrow.field(IMAGE).type)
-    if "binary" not in kind:
+    from pyarrow import types
+
+    kind = file.schema_arrow.field(IMAGE).type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if "binary" not in str(kind):
         raise DataError(f"The column {IMAGE!r} of {title} holds {kind}, not the bytes of image files.")
 
 
@@ -95,17 +98,28 @@ class Shard:
             self._rows = next(self._batches).column(0)
 
 
-def open_parquet(path: Path | RemoteFile) -> Any:
-    """Open a Parquet file with pyarrow, which a user may not have."""
+def open_parquet(path: Path | RemoteFile, *, by_codes: bool = False) -> Any:
+    """Open a Parquet file with pyarrow, which a user may not have.
+
+    `by_codes`: text comes as codes of its different words, as the file keeps it. A long word of many rows would else
+    be in memory for each of them. Who reads images wants none of it: those of a whole row group would be kept.
+    """
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise ConfigError(MISSING.format(error)) from error
+    if isinstance(path, Path) and path.exists() and not path.is_file():  # a pipe would wait for somebody to write
+        raise DataError(f"{str(path)!r} cannot be read: it is not a regular file, but a folder, a pipe or a device.")
     try:
-        if isinstance(path, RemoteFile):
-            return pyarrow.parquet.ParquetFile(path.open())
+        source = path.open() if isinstance(path, RemoteFile) else path
         # mapped and without read-ahead: a row group would else be in memory as a whole
-        return pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
+        options = {} if isinstance(path, RemoteFile) else {"memory_map": True, "pre_buffer": False}
+        file = pyarrow.parquet.ParquetFile(source, **options)
+        if not by_codes:
+            return file
+        leaves = [file.schema.column(i) for i in range(file.metadata.num_columns)]
+        text = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        return pyarrow.parquet.ParquetFile(source, metadata=file.metadata, read_dictionary=text, **options)
     except (OSError, ValueError) as error:
         raise DataError(
             f"{str(path)!r} cannot be read: it is no Parquet file, or was cut ({error}). Bring it again."

@@ -7,9 +7,17 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
-from sitar.errors import ConfigError, DataError
+from sitar.errors import ConfigError, DataError, SitarError
 
-PACKAGES = {"hf": 'pip install "sitar[hub]"', "s3": "pip install s3fs", "gs": "pip install gcsfs"}
+INSTALL = {  # the schemes that are read, and what brings them: others of fsspec read local files, or run programs
+    "hf": 'pip install "sitar[hub]"',
+    "s3": "pip install s3fs",
+    "gs": "pip install gcsfs",
+    "gcs": "pip install gcsfs",
+    "az": "pip install adlfs",
+    "abfs": "pip install adlfs",
+    "memory": "pip install fsspec",
+}
 
 
 class RemoteFile:
@@ -38,16 +46,21 @@ class RemoteFile:
 
 
 def find_remote(url: str, suffixes: tuple[str, ...]) -> list[RemoteFile]:
-    """Find the files that a URL names: one, those of a pattern, or those of a folder with one of these ends."""
+    """Find the files that a URL names: one, those of a pattern, or those of a folder with one of these ends.
+
+    The URL may come from a stranger's run folder. Only the schemes of `INSTALL` are read, and no chain of two.
+    """
     import fsspec
 
     scheme = url.partition("://")[0]
-    try:
-        system, path = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError) as error:
-        install = f" Run `{PACKAGES[scheme]}`." if scheme in PACKAGES else ""
-        raise ConfigError(f"{url!r} cannot be read: nothing here knows {scheme}:// ({error}).{install}") from error
+    if scheme not in INSTALL or "::" in url:
+        allowed = ", ".join(f"{one}://" for one in INSTALL)
+        raise ConfigError(f"{url!r} cannot be read: nothing here knows {scheme}://, only one of {allowed}.")
     with _answers(url):
+        try:
+            system, path = fsspec.core.url_to_fs(url)
+        except ImportError as error:
+            raise ConfigError(f"{url!r} cannot be read: {error}. Run `{INSTALL[scheme]}`.") from error
         if any(sign in path for sign in "*?["):
             found = system.glob(path)
         elif system.isdir(path):
@@ -62,7 +75,7 @@ def _answers(url: str) -> Iterator[None]:
     """Say that a host does not answer, whatever its library raises."""
     try:
         yield
-    except DataError:
+    except SitarError:
         raise
     except Exception as error:  # every file system has errors of its own
         words = " ".join(str(error).split())[:200]

@@ -40,7 +40,7 @@ class DiffusionConfig(NamedConfig):
     layers_per_block: int = Field(default=2, gt=0, description="residual layers at each width of the U-Net")
     mlp_width: int = Field(default=256, gt=0, description="hidden units of the MLP that replaces the U-Net on features")
     mlp_layers: int = Field(default=3, gt=0, description="residual layers of this MLP")
-    diffusion_steps: int = Field(default=1000, gt=0, description="steps of the forward process")
+    diffusion_steps: int = Field(default=1000, gt=0, le=10**6, description="steps of the forward process")
     scoring_pairs: int = Field(default=32, gt=0, description="pairs (t, noise) over which a class's error is averaged")
     prior: Literal["uniform", "empirical"] = Field(
         default="uniform", description="p(y) at test time; empirical: the training split's frequencies"

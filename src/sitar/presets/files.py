@@ -7,6 +7,7 @@ the path of a YAML file, relative to its own folder. A base holds `data`, `model
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import logging
 import re
@@ -19,9 +20,10 @@ from typing import Any
 import yaml
 
 from sitar.errors import ConfigError
+from sitar.files import read_regular
 from sitar.plugins import find_plugins, one_line
 from sitar.registry import unknown
-from sitar.yaml_text import read_yaml, yaml_nodes
+from sitar.yaml_text import MOST_CHARACTERS, read_yaml, yaml_nodes
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +163,10 @@ def _yaml_files(root: Traversable) -> dict[str, Traversable]:
 
 def _text(file: Traversable, what: str) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        if not isinstance(file, Path):  # in a package that is not unpacked
+            return file.read_text(encoding="utf-8")
+        content = read_regular(file, 4 * MOST_CHARACTERS)
+        return io.StringIO(content.decode("utf-8"), newline=None).read()  # line ends of all systems are ours
     except (OSError, ValueError) as error:
         raise ConfigError(f"Cannot read {what}: {error}.") from error
 

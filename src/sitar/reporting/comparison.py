@@ -11,11 +11,12 @@ from typing import Any
 
 from sitar.errors import RunError
 from sitar.given import Kind, given_to, kinds_of, marked
-from sitar.privacy import shareable
+from sitar.privacy import last_name, shareable
 from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, without_places
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
+LONGEST_NUMBER = 9  # digits of a number in the name of a group
 REFIT = (ANSWERS, DIGEST, FEATURES)  # settings of a run that `sitar refit` has made; labels say them in words
 
 
@@ -86,9 +87,13 @@ class Comparison:
     with_paths: bool = True  # whether folders of this machine may be shown
     name: str = ""  # of the data, where others in the report are of the same dataset: with what tells them apart
 
-    def shown(self, text: str) -> str:
-        """Return a text with paths, as it may be shown."""
-        return text if self.with_paths else shareable(text)
+    def shown(self, value: Any) -> Any:
+        """Return a text with paths, or values with such texts, as they may be shown."""
+        return value if self.with_paths else shareable(value)
+
+    def shown_folder(self, folder: RunFolder) -> RunFolder:
+        """Return a folder by the name under which it may be shown, such as in a command."""
+        return RunFolder(Path(self.shown(str(folder.path))))
 
     @property
     def splits(self) -> list[str]:
@@ -138,7 +143,7 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
     for run in runs:
         key = _settings_key(run)
         data = run.data_checksum or known.get(key)
-        together.setdefault((key, data, run.unlabelled_checksum), []).append(run)
+        together.setdefault((key, data, _text(run.unlabelled_checksum)), []).append(run)
     settings = [_told_apart(members[0], [others[0] for others in together.values()]) for members in together.values()]
     rows = []
     for mine, members in zip(settings, together.values(), strict=True):
@@ -150,6 +155,11 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
         )
         rows.append(Row(label + _answers(mine, rivals), sorted(members, key=lambda run: run.seed)))
     return rows
+
+
+def _text(checksum: str | None) -> str | None:
+    """Return a checksum as text, whatever a stranger has written in its place."""
+    return None if checksum is None else str(checksum)
 
 
 def _answers(settings: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]]) -> str:
@@ -204,7 +214,7 @@ def compare_runs(paths: Sequence[Path], *, with_paths: bool = True) -> tuple[lis
             run = Run.read(RunFolder(path))
             key, data, _ = _identity(run), _data(run), run.metrics
             if not with_paths:
-                run = replace(run, config=shareable(run.config))
+                run = replace(run, config=shareable(run.config), result=shareable(run.result))
         except RunError as error:
             left_out.append((str(path), str(error)))
             continue
@@ -253,7 +263,7 @@ def _settings(run: Run) -> dict[str, Any]:
 def _place(run: Run) -> dict[str, Any]:
     """Return the names of the file or folder in which the data lies."""
     settings = flat({"data": _data_settings(run)})
-    return {key.partition(".")[2]: Path(str(settings[key])).name for key in PLACES if settings.get(key)}
+    return {key.partition(".")[2]: last_name(str(settings[key])) for key in PLACES if settings.get(key)}
 
 
 def _checksum(run: Run) -> dict[str, Any]:
@@ -302,4 +312,5 @@ def named_group(group: str, classes: Sequence[str], attributes: Mapping[str, Seq
 
 
 def _name_at(place: str, names: Sequence[str]) -> str | None:
-    return names[int(place)] if place.isdecimal() and int(place) < len(names) else None
+    known = place.isdecimal() and len(place) <= LONGEST_NUMBER and int(place) < len(names)
+    return names[int(place)] if known else None

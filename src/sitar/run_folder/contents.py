@@ -66,6 +66,10 @@ class Contents(Checked):
         """Return the weights of the frozen encoder, or None if the run has not kept any."""
         return self._bytes(self.encoder_file) if self.encoder_file.exists() else None
 
+    def state_size(self) -> int:
+        """Return how many bytes the last checkpoint has, before it is read. Without one it is 0."""
+        return self.state_file.stat().st_size if self.state_file.exists() else 0
+
     def state(self) -> bytes | None:
         """Return the last checkpoint of an unfinished run, or None if it was stopped before the first."""
         return self._bytes(self.state_file) if self.state_file.exists() else None

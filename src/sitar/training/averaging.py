@@ -32,6 +32,12 @@ class Average:
         if saved is not None:
             self.seen, self.mean = saved["seen"], dict(saved["mean"])
 
+    def check(self, method: nn.Module, epochs: int) -> None:
+        """Refuse what a checkpoint has saved if it is no average of this method after so many epochs."""
+        seen = epochs if self.epochs > 1 else 0
+        if self.seen != seen or _kinds(self.mean) != _kinds(_averaged(method) if seen else {}):
+            raise ValueError(f"its average of weights is not that of this model after {epochs} epochs")
+
     def state(self) -> dict[str, object]:
         """Return what a checkpoint needs to go on."""
         return {"seen": self.seen, "mean": self.mean}
@@ -68,6 +74,10 @@ def _averaged(method: nn.Module) -> dict[str, Tensor]:
     """Name the tensors of a method that are averaged."""
     statistics = {name: tensor for name, tensor in method.named_buffers() if name.split(".")[-1] in STATISTICS}
     return {**dict(method.named_parameters()), **statistics}
+
+
+def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 @torch.no_grad()

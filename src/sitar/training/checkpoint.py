@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+import pickletools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NotRequired
 
@@ -19,6 +20,10 @@ from sitar.run_folder import RunFolder
 
 State = dict[str, Any]
 Count = Annotated[int, Field(ge=0)]
+COPIES = 16  # of the weights: itself, the best and the mean ones, and two moments for each optimiser
+MOST_REST = 2**26  # bytes of a checkpoint that are no weights, such as names and headers
+MOST_PICKLE = 2**24  # bytes of names, shapes and numbers, which take up to a hundred times as much as values
+GLOBALS = ("collections OrderedDict", "torch._utils _rebuild_tensor_v2")  # of a checkpoint, beside kinds of storage
 
 
 @with_config(ConfigDict(arbitrary_types_allowed=True))
@@ -51,7 +56,7 @@ class _State(TypedDict):
     method: dict[str, Tensor]
     lines: Count
     log: NotRequired[str]  # checksum of these lines; earlier releases had none
-    seconds: Annotated[float, Field(ge=0)]
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     selected_epoch: Count | None
 
 
@@ -75,12 +80,24 @@ def save_state(folder: RunFolder, state: State) -> None:
     folder.write_state(buffer.getvalue())
 
 
+def read_state(folder: RunFolder, method: nn.Module) -> bytes | None:
+    """Read the last checkpoint of a run that trains `method`, unless it is far too large to be one.
+
+    The bound grows with the weights: how large these are, the settings say.
+    """
+    most = COPIES * sum(tensor.nbytes for tensor in method.state_dict().values()) + MOST_REST
+    if (size := folder.state_size()) > most:
+        raise _damaged(folder, ValueError(f"it has {size:,} bytes, and at most {most:,} are read for this model"))
+    return folder.state()
+
+
 def load_state(folder: RunFolder, content: bytes | None) -> State | None:
     """Load the content of the last checkpoint of an unfinished run. None: it was stopped before the first."""
     if content is None:
         return None
     try:
         check_zip(content)
+        _check_pickle(content)
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         state = {key: state[key] for key in _State.__annotations__ if key in state or key != "log"}
         _check_tensors(state)
@@ -99,6 +116,33 @@ def _damaged(folder: RunFolder, error: Exception) -> RunError:
     return RunError(
         f"The checkpoint {str(folder.state_file)!r} is damaged ({reason}). Start the run again in another folder."
     )
+
+
+def _check_pickle(content: bytes) -> None:
+    """Refuse a checkpoint with anything that sitar does not write, before torch makes values of it.
+
+    Torch runs no code that a file brings. But it would make a `bytearray` of any size, and hold a container in itself
+    as often as it is named: thirty levels of pairs have a billion values. So only names are used twice here.
+    """
+    if not content.startswith(b"PK\3\4"):
+        raise ValueError("it is no zip file from its first byte on")  # torch would read another format
+    pickled = torch._C.PyTorchFileReader(io.BytesIO(content)).get_record("data.pkl")  # the bytes that torch will read
+    if len(pickled) > MOST_PICKLE:
+        raise ValueError(f"its names and shapes have {len(pickled):,} bytes, and at most {MOST_PICKLE:,} are read")
+    names: set[object] = set()  # places of the memo that hold a name
+    before = ""
+    for opcode, value, _ in pickletools.genops(pickled):
+        if opcode.name == "GLOBAL" and not _is_ours(str(value)):
+            raise ValueError(f"it holds {value!r}, which no checkpoint of sitar does")
+        if opcode.name in ("BINPUT", "LONG_BINPUT"):
+            (names.add if before in ("GLOBAL", "BINUNICODE") else names.discard)(value)
+        elif opcode.name in ("BINGET", "LONG_BINGET") and value not in names:
+            raise ValueError("it holds a container twice, which no checkpoint of sitar does")
+        before = opcode.name
+
+
+def _is_ours(name: str) -> bool:
+    return name in GLOBALS or (name.startswith("torch ") and name.endswith("Storage"))
 
 
 def _check_tensors(value: Any) -> None:
@@ -121,6 +165,23 @@ def _check_epoch(state: State, folder: RunFolder) -> None:
         return
     if lines[-1].get("epoch") != (epoch := state["progress"]["epoch"]):
         raise ValueError(f"it is of epoch {epoch}, and metrics.jsonl of epoch {lines[-1].get('epoch')}")
+
+
+def check_phase(state: State, lines: Sequence[Mapping[str, Any]], done: Sequence[int], has_epochs: bool) -> None:
+    """Refuse a checkpoint of another phase than the one that was logged last.
+
+    `done` are the fewest epochs of each phase before it that has any. `has_epochs` says whether its own phase does.
+    """
+    logged: list[int] = []  # epochs of each phase
+    for line in lines:
+        if line.get("epoch") == 1:
+            logged.append(0)
+        if not logged or line.get("epoch") != logged[-1] + 1:
+            raise ValueError(f"metrics.jsonl has an epoch {line.get('epoch')} that follows none")
+        logged[-1] += 1
+    is_begun = state["progress"] is not None
+    if (is_begun and not has_epochs) or len(logged) != len(done) + is_begun or any(map(int.__lt__, logged, done)):
+        raise ValueError(f"it is of phase {state['phase'] + 1}, and metrics.jsonl has these epochs: {logged}")
 
 
 @contextmanager

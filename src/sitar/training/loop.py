@@ -20,12 +20,12 @@ from sitar.data.types import Data, EvalSplit, TrainSplit
 from sitar.errors import ConfigError, TrainingError
 from sitar.evaluation.predict import predict_split
 from sitar.evaluation.selection import criterion, watched_metrics
-from sitar.methods.base import FitPhase, GradientPhase, Method
+from sitar.methods.base import FitPhase, GradientPhase, Method, Phase
 from sitar.models.weights import to_bytes
 from sitar.run_folder import RunFolder
 from sitar.splits import VAL
 from sitar.training.averaging import Average
-from sitar.training.checkpoint import State, save_state, snapshot, taking_up, to_cpu
+from sitar.training.checkpoint import State, check_phase, save_state, snapshot, taking_up, to_cpu
 from sitar.training.compiling import compiled
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.optimise import restore_optimiser
@@ -111,14 +111,18 @@ class Loop:
         self.started = self.saved = time.perf_counter()
         first = self._restore(state)
         phases = self.method.phases()
+        skipped: list[Phase] = []
         for number in count():
             if state is not None and number == first:  # the code between earlier phases has run again: undo it
                 self.method.load_state_dict(state["method"])
             seed_everything(self.config.seed, INIT, number + 1)
             phase = next(phases, None)
+            if state is not None and (number == first or (phase is None and number < first)):
+                self._check_phase(state, skipped, phase)
             if phase is None:
                 break
             if number < first:
+                skipped.append(phase)
                 continue
             progress = state["progress"] if state is not None and number == first else None
             if state is not None and progress is not None:  # stopped within this phase: undo what opens it
@@ -176,6 +180,18 @@ class Loop:
         self.folder.keep_metrics(self.lines)
         return 0 if state is None else state["phase"]
 
+    def _check_phase(self, state: State, skipped: Sequence[Phase], phase: Phase | None) -> None:
+        """Refuse a checkpoint that skips other phases than were logged. `phase` is the next one; None: all are done."""
+        if not self.processes.is_first:  # the others have no log
+            return
+        with taking_up(self.folder):
+            if state["phase"] > len(skipped):
+                raise ValueError(f"it is of phase {state['phase'] + 1}, and there are {len(skipped)}")
+            train = self.config.train
+            trained = [before for before in skipped if isinstance(before, GradientPhase)]
+            done = [before.epochs or train.epochs if train.patience is None else 1 for before in trained]
+            check_phase(state, self.folder.metrics()[: self.lines], done, isinstance(phase, GradientPhase))
+
     def _fit(self, phase: FitPhase, number: int) -> None:
         self.shown.begin_phase(phase.name, 1, 1, 0)
         seed_everything(self.config.seed, NOISE, number, 0)
@@ -191,6 +207,7 @@ class Loop:
         with taking_up(self.folder):
             done, best = _continued(progress, optimisers)
             average = Average(self.config.train.average_epochs, None if progress is None else progress.get("average"))
+            average.check(self.method, done)
         self.shown.begin_phase(phase.name, plan.epochs, plan.steps, done)
         for epoch in range(done, plan.epochs):
             if best.is_stale(self.config.train.patience):

@@ -35,7 +35,7 @@ from sitar.progress import ShownProgress
 from sitar.registry import DATASETS
 from sitar.run_folder import RESULT_VERSION, UNLABELLED_CHECKSUM, RunFolder, UnwrittenFolder, differences
 from sitar.training import advice
-from sitar.training.checkpoint import load_state
+from sitar.training.checkpoint import load_state, read_state
 from sitar.training.determinism import deterministic
 from sitar.training.environment import describe_environment, describe_plugins
 from sitar.training.epoch_progress import ProgressBar
@@ -248,7 +248,7 @@ class Making:
         with kept.lock(), self.shown, ExitStack() as stack:
             if self.resuming and processes.told(lambda: kept.is_done):
                 return  # another process has finished it since this one looked
-            state = load_state(kept, processes.told(kept.state)) if self.resuming else None
+            state = load_state(kept, processes.told(self._read_state)) if self.resuming else None
             if not self.resuming:
                 kept.create(config.to_dict())
             first = processes.told(lambda: first_environment(kept))
@@ -266,6 +266,9 @@ class Making:
             yield from loop.turns(state, tracking.epoch)
             kept.write_model(to_bytes(self.method.state_dict()))
             self._finish(tracking)
+
+    def _read_state(self) -> bytes | None:
+        return read_state(self.kept, self.method)
 
     def _write_environment(self, first: dict[str, Any] | None) -> None:
         write_environment(self.kept, self.config, self.loaded, self.device, self.made_by, first, self.processes.count)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -247,3 +249,49 @@ def test_a_disk_that_is_full_leaves_the_file_as_it_was(path: Path, monkeypatch: 
         assert path.read_bytes() == before
         file.append(line("c"))
     assert read_answers(path).lines == [line("a"), line("c")]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_holds_no_answers(path: Path, kind: str) -> None:
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    for read in (read_answers, AnswersFile):
+        with pytest.raises(DataError, match=r"answers\.csv' cannot be read: it is not a regular file"):
+            read(path)
+
+
+def test_a_file_that_is_too_large_is_refused_with_the_bound(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_bytes(b"x" * 1001)
+    monkeypatch.setattr("sitar.analysis.answers.MOST", 1000)
+    with pytest.raises(DataError, match="has 1,001 bytes, and at most 1,000 are read"):
+        read_answers(path)
+
+
+def test_thousands_of_answers_that_were_taken_back_take_a_moment(path: Path) -> None:
+    rows = [f"{i}.png,cat,random,0.1,{AT}" for i in range(40_000)]
+    undone = [f"{i}.png,,undo,,{AT}" for i in reversed(range(40_000))]
+    path.write_text(HEAD + "\n".join([*rows, *undone]) + "\n")
+    began = time.process_time()
+    assert read_answers(path).lines == []
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_holds_is_what_a_plain_reading_says(seed: int, path: Path) -> None:
+    draw = random.Random(seed)
+    lines = [
+        undo(draw.choice("abc")) if draw.random() < 0.4 else line(draw.choice("abc"), draw.choice(["cat", "dog", ""]))
+        for _ in range(40)
+    ]
+    cells = (f"{one.image},{one.answer},{one.why_asked},{one.probability or ''},{one.at}" for one in lines)
+    path.write_text(HEAD + "\n".join(cells) + "\n")
+    kept: list[Answer] = []
+    for one in lines:
+        if one.why_asked != UNDO:
+            kept.append(one)
+        elif places := [place for place, other in enumerate(kept) if other.image == one.image]:
+            kept.pop(places[-1])
+    held: dict[str, Answer] = {}
+    for one in kept:
+        if one.answer or not (one.image in held and held[one.image].answer):
+            held[one.image] = one
+    assert read_answers(path).lines == list(held.values())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from sitar.data import load_data
 from sitar.data.own_data.feature_table import Features, FeaturesConfig
+from sitar.data.shards import find_files, find_tables
 from sitar.errors import ConfigError, DataError, SitarError
 from sitar.testing.datasets import assert_same_data
 
@@ -175,3 +178,41 @@ def test_files_that_are_all_empty(tmp_path: Path) -> None:
     write(tmp_path, {f"{i}.parquet": table(slice(0, 0)) for i in range(2)})
     with pytest.raises(DataError, match="all files are empty"):
         Features.samples(config(tmp_path))
+
+
+def test_links_that_lead_in_circles_are_followed_once(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("p", "q"):
+        (shards / name).symlink_to(".")
+    (shards.parent / "elsewhere").symlink_to("shards")
+    began = time.process_time()
+    files = [shards / f"part-{i}.parquet" for i in range(3)]
+    for given in ("**/part-*.parquet", "sh*/**/*.parquet", "**/**/part-?.parquet", "shards/**/part-[0-2].parquet"):
+        assert find_tables(f"{shards.parent}/{given}") == files
+    monkeypatch.chdir(shards.parent)
+    assert find_tables("**/part-0.parquet") == [Path("shards/part-0.parquet")]
+    assert find_tables("elsewhere/**") == [Path("elsewhere") / file.name for file in files]
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting"),
+    [
+        ("**", ["a.csv", "x/b.csv", "x/y/a.csv"]),
+        ("**/*.csv", ["a.csv", "x/b.csv", "x/y/a.csv"]),
+        ("**/y/*", ["x/y/a.csv"]),
+        ("x/**/a.csv", ["x/y/a.csv"]),
+        ("**/x/**/*.csv", ["x/b.csv", "x/y/a.csv"]),
+        ("*/**/a.csv", ["x/y/a.csv"]),
+    ],
+)
+def test_a_pattern_finds_what_that_of_python_finds(
+    pattern: str, fitting: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.csv", "x/b.csv", "x/y/a.csv", ".hidden/a.csv", "x/.a.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("label\na\n")
+    monkeypatch.chdir(tmp_path)
+    found = find_files(pattern)
+    assert found == fitting
+    assert found == sorted(one for one in glob.glob(pattern, recursive=True) if Path(one).is_file())
+    assert find_files(f"{tmp_path}/{pattern}") == [f"{tmp_path}/{name}" for name in fitting]

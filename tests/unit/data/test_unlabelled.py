@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +245,13 @@ def test_a_frozen_encoder_turns_them_into_features_too(tmp_path: Path) -> None:
     result = run(settings("dbat", data=data, model=model, train=train), tmp_path / "run").result()
     assert result["unlabelled"] == 6
     assert [len(heads) for heads in result["heads"]["splits"].values()] == [2, 2]
+
+
+def test_a_pattern_of_any_depth_follows_links_once(made: Any, tmp_path: Path) -> None:
+    new = images(tmp_path / "new", range(NEW, NEW + 3))
+    for name in ("p", "q"):
+        (new / name).symlink_to(".")
+    config, data = made("folder", f"{new}/**/*.png")
+    began = time.process_time()
+    assert len(read_unlabelled(config, data)) == 3
+    assert time.process_time() - began < 5

@@ -412,6 +412,41 @@ def test_what_is_no_estimator_is_not_loaded(fitted: SitarClassifier, tmp_path: P
         SitarClassifier.load(tmp_path / "model")
 
 
+WRONG: dict[str, Any] = {
+    "a method": {"fitted": {"predict": "x"}},
+    "its attributes": {"fitted": {"__dict__": {"a": 1}}},
+    "its model": {"fitted": {"_model": "x"}},
+    "a number": {"fitted": {"n_features_in_": "x"}},
+    "another array": {"arrays": {"predict": {"dtype": "<f8", "values": [1.0]}}},
+    "fewer": {"arrays": {"classes_": {"dtype": "<U3", "values": ["no"]}}},
+    "more": {"arrays": {"classes_": {"dtype": "<U3", "values": ["no", "yes", "maybe"]}}},
+    "a square": {"arrays": {"classes_": {"dtype": "<i8", "values": [[0, 1], [1, 2]]}}},
+    "none": {"arrays": {}},
+    "wide words": {"arrays": {"classes_": {"dtype": "<U300000000", "values": ["no", "yes"]}}},
+    "wide words below": {"arrays": {"classes_": {"dtype": "<U16000000", "values": [["no", "yes"]]}}},
+    "a time": {"arrays": {"classes_": {"dtype": "<M8[ns]", "values": [1, 2]}}},
+    "a record": {"arrays": {"classes_": {"dtype": "i4,f4", "values": [1, 2]}}},
+    "named fields": {"arrays": {"classes_": {"dtype": [["a", "i4"]], "values": [1, 2]}}},
+    "lists": {"arrays": {"classes_": {"dtype": "object", "values": [[1, 2], [3]]}}},
+    "too large": {"arrays": {"classes_": {"dtype": "<i8", "values": [10**400, 1]}}},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_description_of_a_stranger_sets_fitted_attributes_alone(
+    fitted: SitarClassifier, tmp_path: Path, name: str
+) -> None:
+    fitted.save(tmp_path / "model")
+    (tmp_path / "model" / "done").write_bytes(b"")  # without checksums
+    file = tmp_path / "model" / "estimator.json"
+    described = json.loads(file.read_text())
+    (part,) = WRONG[name]
+    described[part] = described[part] | WRONG[name][part] if WRONG[name][part] else {}
+    file.write_text(json.dumps(described))
+    with pytest.raises(RunError, match="description of the estimator"):
+        SitarClassifier.load(tmp_path / "model")
+
+
 def test_a_saved_estimator_is_a_run(fitted: SitarClassifier, tmp_path: Path) -> None:
     x, _ = features()
     fitted.save(tmp_path / "run")

@@ -17,7 +17,7 @@ import torch
 from helpers import made_data
 from helpers.runs import TINY_MODEL, run, settings
 from sitar.errors import DataError
-from sitar.evaluation.inputs import Inputs, read_inputs
+from sitar.evaluation.inputs import Inputs, input_windows, read_inputs
 from sitar.evaluation.trained_model import TrainedModel, load
 
 TRAIN = {"epochs": 1, "batch_size": 16, "checkpoint_seconds": 0}
@@ -221,6 +221,29 @@ class TestRefused:
             read_inputs(tmp_path / "new.csv", model)
         with pytest.raises(DataError, match="is no folder"):
             read_inputs(tmp_path / "new.csv", model, root=tmp_path / "nowhere")
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("../outside/secret.png", r"1 paths lead out of the folder '.*tables', such as '\.\./outside/secret\.png'"),
+            ("deep/../../outside/secret.png", "lead out of the folder"),
+            ("{here}/outside/secret.png", "lead out of the folder"),
+            ("a\0.png", "1 paths are empty or hold a zero byte"),
+            (".", "1 paths are empty"),
+            ("x" * 5000 + ".png", "1 paths are longer than 4,096 characters"),
+        ],
+        ids=["up", "down and up", "absolute", "zero byte", "the folder itself", "long"],
+    )
+    @pytest.mark.parametrize("read", [read_inputs, lambda path, model: input_windows(path, model, 4)])
+    def test_a_table_whose_paths_lead_out_of_its_folder(
+        self, model: TrainedModel, tmp_path: Path, name: str, why: str, read: Any
+    ) -> None:
+        for place in ("tables/a.png", "outside/secret.png"):
+            made_data.write(tmp_path / place, made_data.image(1))
+        words = pyarrow.array(["a.png", name.format(here=tmp_path)])
+        pyarrow.parquet.write_table(pyarrow.table({"path": words}), tmp_path / "tables" / "new.parquet")
+        with pytest.raises(DataError, match=why):
+            read(tmp_path / "tables" / "new.parquet", model)
 
     def test_arrays_of_another_shape(self, model: TrainedModel, models: Any, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="the shape 3x9x9, and this model was trained on 3x16x16"):

@@ -94,6 +94,26 @@ def test_it_goes_on_from_a_checkpoint() -> None:
     assert all(torch.equal(whole.mean[name], cut.mean[name]) for name in whole.mean)
 
 
+def test_what_is_no_average_of_the_method_is_refused() -> None:
+    module, average = network(), Average(EPOCHS)
+    average.check(module, 0)
+    for _ in range(2):
+        average.add(module)
+    saved = average.state()
+    mean = average.mean
+    Average(EPOCHS, saved).check(module, 2)
+    wrong = [
+        {"seen": 1}, {"seen": 0, "mean": {}}, {"mean": {**mean, "other": torch.zeros(1)}},
+        {"mean": {"0.bias": mean["0.bias"]}},
+        {"mean": {**mean, "0.bias": torch.zeros(1)}}, {"mean": {**mean, "0.bias": torch.zeros(2, dtype=torch.int64)}},
+    ]  # fmt: skip
+    for change in wrong:
+        with pytest.raises(ValueError, match="average of weights"):
+            Average(EPOCHS, {**saved, **change}).check(module, 2)
+    with pytest.raises(ValueError, match="average of weights"):
+        Average(1, saved).check(module, 2)
+
+
 def test_without_an_average_nothing_is_kept() -> None:
     module, average = network(), Average(1)
     own = changed(module, 0)

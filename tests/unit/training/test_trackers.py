@@ -13,7 +13,7 @@ import sitar.training.run
 from helpers.runs import Stop, assert_same_run, metrics, run, toy
 from helpers.toys import entered
 from sitar.config import RunConfig
-from sitar.errors import ConfigError
+from sitar.errors import ConfigError, RunError
 from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 from sitar.training.loop import Loop
@@ -236,3 +236,28 @@ def test_lines_become_numbers_by_name() -> None:
         "second/epoch": 2.0, "second/loss": 0.5, "second/shortcut_score_mean": 0.3, "second/shortcut_score_max": 0.5,
         "val/average": 0.75,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("link", ["trackers", "trackers/tensorboard", "trackers/tensorboard/more"])
+def test_nothing_is_written_where_a_link_leads_out_of_the_run_folder(
+    link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, path, outside = tracked("tensorboard"), tmp_path / "run", tmp_path / "outside"
+    monkeypatch.setattr(TensorBoardTracker, "check", lambda: None)
+    stopped(config.model_copy(update={"train": config.train.model_copy(update={"log": ()})}), path, monkeypatch, 3)
+    RunFolder(path).write_config(config.to_dict())
+    outside.mkdir()
+    (path / link).parent.mkdir(parents=True, exist_ok=True)
+    (path / link).symlink_to(outside)
+    with pytest.raises(RunError, match=f"{link}.* leads out of the run folder"):
+        run(config, path, resume=True)
+    assert not list(outside.iterdir())
+
+
+def test_a_run_folder_may_be_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tracked("tensorboard", method="erm")
+    stopped(config, tmp_path / "disk", monkeypatch, 3)
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    folder = run(config, tmp_path / "run", resume=True)
+    assert folder.is_done
+    assert list((tmp_path / "disk" / "trackers" / "tensorboard").iterdir())

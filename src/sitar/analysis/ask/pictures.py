@@ -8,7 +8,9 @@ import numpy as np
 from PIL import Image
 
 from sitar.analysis.ask.pool import Pool
+from sitar.files import read_regular
 from sitar.images.decode import upright
+from sitar.images.files import MOST
 
 MOST_SIDE = 768  # pixels of the longer side
 
@@ -20,7 +22,7 @@ def picture(pool: Pool, image: int) -> bytes:
         shown = Image.fromarray(channels[0] if len(channels) < 3 else channels[:3].transpose(1, 2, 0))
     else:
         assert pool.files is not None
-        shown = upright(pool.files[image].read_bytes())
+        shown = upright(read_regular(pool.files[image], MOST))  # who knows what it is by now
         shown.thumbnail((MOST_SIDE, MOST_SIDE))
     buffer = io.BytesIO()
     shown.save(buffer, "PNG", compress_level=1)

@@ -15,8 +15,9 @@ from pydantic import Field
 from sitar.data.array_dataset import ArrayConfig, ArrayDataset, as_features, as_images
 from sitar.data.from_columns import SampleColumns
 from sitar.data.tables import Column
+from sitar.data.words import Words
 from sitar.errors import DataError
-from sitar.files import NPZ_ERRORS, read_member
+from sitar.files import NPZ_ERRORS, check_packing, read_member
 from sitar.memory import check_memory
 from sitar.registry import DATASETS, did_you_mean
 
@@ -61,6 +62,8 @@ class Npz(ArrayDataset):
 
 def read_arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
     """Read the arrays that are asked for. Nothing is unpickled."""
+    if path.exists() and not path.is_file():  # a pipe would wait for somebody to write into it
+        raise DataError(f"{str(path)!r} cannot be read: it is not a regular file, but a folder, a pipe or a device.")
     with path.open("rb") as opened:
         try:
             file = np.load(opened, allow_pickle=False)
@@ -79,6 +82,7 @@ def read_arrays(path: Path, keys: list[str]) -> dict[str, NDArray[Any]]:
 def _array(file: Any, key: str, path: Path) -> NDArray[Any]:
     try:
         member = file.zip.getinfo(key if key in file.zip.namelist() else f"{key}.npy")
+        check_packing(member)
         check_memory(member.file_size, f"The array {key!r} of {str(path)!r} is read into memory", "Save fewer samples.")
         return read_member(file.zip, member)
     except ValueError as error:
@@ -102,4 +106,18 @@ def _column(values: NDArray[Any], key: str, n: int, x_key: str) -> Column:
             f"{key!r} holds {values.dtype}: expected whole numbers or words. Convert it with .astype(int) or "
             ".astype(str)."
         )
-    return Column(key, values.astype(str).tolist())
+    words = Words.of(values.astype(str).tolist())
+    if len(strange := words.rows(lambda word: not _is_text(word))):
+        raise DataError(
+            f"{len(strange):,} of {n:,} words of {key!r} are no text that a file can hold (half a character), such as "
+            f"{words[strange[0]]!r} of sample {strange[0] + 1:,}. Write them anew."
+        )
+    return Column(key, words)
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

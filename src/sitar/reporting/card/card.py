@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
-from pathlib import Path, PurePath
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sitar.errors import ConfigError, RunError
+from sitar.errors import ConfigError, RunError, SitarError
 from sitar.files import write_atomic
 from sitar.given import kinds_of
-from sitar.privacy import shareable
+from sitar.privacy import last_name, shareable
 from sitar.reporting.card.front_matter import front_matter
 from sitar.reporting.card.markdown import Markdown, escaped
 from sitar.reporting.comparison import group_runs, named_group, read_runs
@@ -22,6 +24,7 @@ from sitar.reporting.tables.table import HEADLINE, chance, percent, percent_rang
 from sitar.run_folder import PLACES, Run, RunFolder, flat, preset_name, without_places
 from sitar.splits import EVALUATION_SPLITS, TEST_SPLITS, VAL, deciding_split
 
+logger = logging.getLogger(__name__)
 FEW = 30  # samples of a group below which its interval says little
 SECTIONS = ("method", "model", "train")  # of the settings that the card lists
 
@@ -56,7 +59,20 @@ def make_card(
 
     With `only_exported`, the exported files are published without the run, and the card tells how to use them alone.
     """
-    runs = read_runs(paths)
+    try:
+        return _card(paths, name, licence, repository, only_exported)
+    except (SitarError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a run that is damaged in a way that its files do not show
+        logger.debug("%s", paths[0], exc_info=True)
+        named = " or ".join(repr(str(path)) for path in paths)
+        raise RunError(f"No card can be made of {named}. It is damaged: {type(error).__name__}: {error}.") from error
+
+
+def _card(
+    paths: Sequence[Path], name: str | None, licence: str | None, repository: str | None, only_exported: bool
+) -> str:
+    runs = [replace(run, result=shareable(run.result)) for run in read_runs(paths)]
     rows = group_runs(runs)
     if len(rows) > 1:
         raise RunError(
@@ -73,7 +89,7 @@ def make_card(
         licence=licence,
         data_licence=run.result.get("licence"),
         method=run.result.get("method"),
-        commit=run.environment.get("commit"),
+        commit=shareable(run.environment.get("commit")),
         shape=_shape(run),
         splits=_splits(run),
         main=main_split(run),
@@ -85,7 +101,7 @@ def make_card(
         audit=find_audit(run),
         settings=_settings(run),
         preset=_preset(run),
-        versions=dict.fromkeys(("sitar", "torch")) | dict(run.environment.get("versions") or {}),
+        versions=dict.fromkeys(("sitar", "torch")) | shareable(run.environment.get("versions") or {}),
         only_exported=only_exported,
         exported=[file.name for file in run.folder.exports()],
         class_counts=_class_counts(run),
@@ -96,14 +112,20 @@ def make_card(
 def data_name(run: Run) -> str:
     """Return what the data is called: the data set, and the name of the folder or file where it is the user's own."""
     settings, dataset = flat(run.config), run.result["dataset"]
-    places = [PurePath(str(settings[key])) for key in PLACES if key.startswith("data.") and settings.get(key)]
-    names = [place.stem if place.suffix else place.name for place in places]
+    places = [last_name(str(settings[key])) for key in PLACES if key.startswith("data.") and settings.get(key)]
+    names = [PurePosixPath(place).stem for place in places]
     return ": ".join([dataset, *[name for name in names[:1] if name.lower() not in ("", dataset.lower())]])
 
 
 def main_split(run: Run) -> str:
     """Return the split that the model is judged by."""
-    return deciding_split(run.result["splits"]) or VAL
+    split = deciding_split(run.result["splits"])
+    if split is None:
+        raise RunError(
+            f"The run in {str(run.folder.path)!r} has no figures but of the samples it was trained on, so there is no "
+            "card of it. Keep some samples for `val`."
+        )
+    return split
 
 
 def group_rows(run: Run, split: str) -> list[list[str]]:
@@ -270,7 +292,7 @@ def _resized(crop_pct: float | None) -> str:
 
 
 def _preset(run: Run) -> str:
-    return preset_name(str(run.config.get("preset") or run.result.get("preset") or "custom"))
+    return shareable(preset_name(str(run.config.get("preset") or run.result.get("preset") or "custom")))
 
 
 def _settings(run: Run) -> list[list[str]]:

@@ -8,7 +8,7 @@ from sitar.findings import PARTS
 from sitar.reporting.comparison import ComparedRun, Comparison
 from sitar.reporting.html.axes import reference_folder, reference_vaes
 from sitar.reporting.html.sentences import listed
-from sitar.run_folder import explain_command
+from sitar.run_folder import RunFolder, explain_command
 
 
 def missing_parts(comparison: Comparison) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def missing_parts(comparison: Comparison) -> list[dict[str, Any]]:
         {
             "what": listed(PARTS[name].title for name in names),
             "runs": [run.label for run in runs],
-            "command": comparison.shown(_explain(comparison, runs)),
+            "command": _explain(comparison, runs),
         }
         for names, runs in lost.items()
     ]
@@ -52,9 +52,13 @@ def _explain(comparison: Comparison, runs: list[ComparedRun]) -> str:
     Where nobody was measured yet, or that VAE is gone, it explains all runs at once.
     """
     reference = reference_folder(comparison)
-    if reference is None:
-        return explain_command(*(run.folder for run in comparison.runs))
-    return explain_command(*(run.folder for run in runs), axes=reference)
+    return _command(comparison, comparison.runs if reference is None else runs, reference)
+
+
+def _command(comparison: Comparison, runs: list[ComparedRun], axes: RunFolder | None) -> str:
+    """Return the command that explains these runs, with folders as they may be shown."""
+    shown = comparison.shown_folder
+    return explain_command(*(shown(run.folder) for run in runs), axes=None if axes is None else shown(axes))
 
 
 def _explain_on_one_vae(comparison: Comparison) -> dict[str, str]:
@@ -63,4 +67,4 @@ def _explain_on_one_vae(comparison: Comparison) -> dict[str, str]:
     reference = next(with_decoder, None) or reference_folder(comparison)
     if reference is None:
         return {"reason": "The VAEs whose axes they were are gone; `sitar explain` with --axes names another."}
-    return {"command": comparison.shown(explain_command(*(run.folder for run in comparison.runs), axes=reference))}
+    return {"command": _command(comparison, comparison.runs, reference)}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from sitar.config import RunConfig
-from sitar.errors import ConfigError
+from sitar.errors import ConfigError, RunError
 from sitar.plugins import one_line
 from sitar.run_folder import RunFolder, flat
 from sitar.training.environment import EXTRAS
@@ -45,6 +48,7 @@ class Tracking:
         ids = folder.tracker_ids()
         name, settings = f"{config.preset}, seed {config.seed}", flat(config.to_dict())
         for kind in dict.fromkeys(names):
+            _refuse_links(folder, folder.trackers / kind)
             run = TrackedRun(name, settings, folder.trackers / kind, steps, ids.get(kind))
             self._guard(kind, lambda kind=kind, run=run: self.active.update({kind: _tracker(kind)(run)}))
         known = {kind: tracker.id for kind, tracker in self.active.items() if tracker.id is not None}
@@ -78,6 +82,17 @@ class Tracking:
             logger.warning(
                 "The tracker %s has failed and is left out from here on. Training goes on. (%s)", name, one_line(error)
             )
+
+
+def _refuse_links(folder: RunFolder, own: Path) -> None:
+    """Refuse a tracker's own folder that leads out of the run folder, or has a folder in it that does.
+
+    Links to files are left alone: Weights & Biases makes some to its own logs.
+    """
+    root = os.path.realpath(folder.path)
+    for place in chain([own], (entry for entry in own.rglob("*") if entry.is_dir())):  # `own` before what is in it
+        if not Path(os.path.realpath(place)).is_relative_to(root):
+            raise RunError(f"{str(place)!r} leads out of the run folder. Nothing is written there.")
 
 
 def _tracker(name: str) -> type[Tracker]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,6 +190,25 @@ def test_an_image_that_is_gone_is_said(client: TestClient, session: Session) -> 
         reply = client.get(f"/{TOKEN}/image/{image}")
         assert reply.status_code == 422
         assert "cannot be read" in reply.text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_an_image_that_became_something_else_is_said_at_once(client: TestClient, session: Session) -> None:
+    """A pipe, which nobody writes into, a device without an end, and a file that is larger than an image."""
+    assert session.pool.files is not None
+    pipe, device, large = session.pool.files[3:6]
+    for path in (pipe, device, large):
+        path.unlink()
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    with large.open("wb") as file:
+        file.truncate(600 * 10**6)
+    start = time.perf_counter()
+    for image, reason in ((3, "not a regular file"), (4, "not a regular file"), (5, "at most 536,870,912 are read")):
+        reply = client.get(f"/{TOKEN}/image/{image}")
+        assert reply.status_code == 422
+        assert reason in reply.text
+    assert time.perf_counter() - start < 2
 
 
 def test_ten_thousand_images_are_asked_about_without_a_wait(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from helpers.made_runs import leave_audit, make_run
 from sitar.errors import ConfigError, RunError
 from sitar.reporting.card.card import find_audit, make_card, write_card
 from sitar.reporting.html.bars import wilson
+from sitar.reporting.html.report import write_report
 from sitar.reporting.tables.table import percent, percent_range
 from sitar.run_folder import Run, RunFolder
 
@@ -225,3 +226,55 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not finished"):
         write_card([folder.path], tmp_path / "other.md")
     assert not (tmp_path / "other.md").exists()
+
+
+def test_a_run_that_is_damaged_in_another_way_costs_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    monkeypatch.setattr("sitar.reporting.card.card.limits", lambda *_: {}["not there"])
+    with pytest.raises(RunError, match=r"/run'\. It is damaged: KeyError: 'not there'"):
+        make_card([folder.path])
+
+
+def test_odd_names_of_groups_and_checksums_are_shown(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    splits = folder.result()["splits"]
+    splits["ood_test"]["groups"] = {"label=" + "1" * 5000: {"n": 3, "accuracy": 0.5}}
+    change(folder, splits=splits)
+    environment = json.loads(folder.environment_file.read_text())
+    folder.environment_file.write_text(json.dumps({**environment, "unlabelled_checksum": ["x"]}))
+    folder.done_file.write_bytes(b"")
+    assert "1" * 5000 in make_card([folder.path])
+
+
+def test_a_run_that_was_trained_on_everything_has_no_card(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    change(folder, splits={"train": folder.result()["splits"]["train"]})
+    with pytest.raises(RunError, match="no figures but of the samples it was trained on"):
+        make_card([folder.path])
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        (r"C:\Users\alice\feat.npz", "made: feat,"),
+        ("file:///home/alice/feat.parquet", "made: feat,"),
+        ("s3://alice:SECRET@bucket/feat.parquet", "made: feat,"),
+        ("s3://alice:SECRET@bucket", "made: bucket,"),
+    ],
+)
+def test_a_card_and_a_report_tell_no_place_and_no_password(place: str, shown: str, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", data={"file": place, "feature_columns": place}, explained=False)
+    attributes = {"place": ["a", "b"], "/home/alice/site": ["/home/alice/x", "b"]}
+    change(folder, classes=["/home/alice/cats", "dogs"], attributes=attributes, preset=place)
+    card = make_card([folder.path])
+    page = write_report([folder.path], tmp_path / "report.html").read_text()
+    assert shown in card
+    for text in (card, page):
+        assert "cats" in text
+        assert "alice" not in text
+        assert "SECRET" not in text
+
+
+def test_a_command_in_a_report_tells_no_folder_with_an_apostrophe(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "o'brien" / "runs" / "a", data={"root": str(tmp_path / "o'brien" / "scans")})
+    assert "brien" not in write_report([folder.path], tmp_path / "report.html").read_text()

@@ -21,7 +21,8 @@ from sitar.reporting.figures.sweeps import settings_of, sweep_panels
 from sitar.reporting.figures.traversal_figure import MOST, read_traversals, traversal_figure
 from sitar.run_folder import RESULT_VERSION, RunFolder
 
-RESULT = {"version": RESULT_VERSION, "dataset": "d", "seed": 0, "selection": "last", "seconds": 1, "splits": {}}
+RESULT = {"version": RESULT_VERSION, "dataset": "d", "seed": 0, "selection": "last", "seconds": 1,
+          "splits": {"val": {"n": 0, "average": None}}}  # fmt: skip
 
 ABOUT = {"title": "t", "setting": "method.x", "label": "x, a setting", "splits": {"OOD": "ood_test", "ID": "id_test"}}
 LEVELS = {"ood_test": {"75: best": 75.0, "control": 9.7}, "id_test": {"75: best": 75.0}}

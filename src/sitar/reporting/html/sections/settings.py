@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -42,19 +43,20 @@ def _value(config: dict[str, Any], key: str) -> str:
 
 def _details(run: ComparedRun, reference: RunFolder | None, comparison: Comparison) -> dict[str, Any]:
     """Return where a run was made and how it is made again."""
-    environment, path = run.environment, str(run.folder.path)
+    environment, folder = run.environment, comparison.shown_folder(run.folder)
     facts = {key: environment.get(key) for key in FACTS}
     versions = environment.get("versions")
     if isinstance(versions, dict):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     facts["seconds"] = run.result["seconds"]
     facts["epoch"] = f"{run.result.get('selected_epoch')} ({run.result['selection']})"
-    commands = [_train(run), shlex.join(["sitar", "evaluate", path]), explain_command(run.folder, axes=reference)]
+    axes = None if reference is None else comparison.shown_folder(reference)
+    evaluate = shlex.join(["sitar", "evaluate", str(folder.path)])
     return {
         "label": run.label,
-        "folder": comparison.shown(path),
-        "facts": {key: value for key, value in facts.items() if value is not None},
-        "commands": [comparison.shown(command) for command in commands],
+        "folder": str(folder.path),
+        "facts": {key: comparison.shown(value) for key, value in facts.items() if value is not None},
+        "commands": [_train(replace(run, folder=folder)), evaluate, explain_command(folder, axes=axes)],
         "config": yaml.safe_dump(run.config, sort_keys=False),
     }
 
