@@ -35,6 +35,7 @@ from sitar.registry import METHODS
 from sitar.run_folder import INERT, PLACES, RunFolder, flat
 
 logger = logging.getLogger(__name__)
+SMALL = 2**28  # bytes of a file that may be read before it is known to fit
 
 
 def load(run: str | os.PathLike[str] | RunFolder, device: str = "auto") -> TrainedModel:
@@ -118,11 +119,16 @@ class TrainedModel:
                 task = replace(task, shape=(features,), features=(torch.zeros(features), torch.ones(features)))
             return build_method(self.config, task)
 
-        if model.freeze_encoder:
-            if not folder.has_encoder:
-                raise RunError(f"{str(folder.encoder_file)!r} is missing: the run has lost the weights of its encoder.")
-            check_size(folder.encoder_file, encoder)
-        check_size(folder.model_file, method)
+        if model.freeze_encoder and not folder.has_encoder:
+            raise RunError(f"{str(folder.encoder_file)!r} is missing: the run has lost the weights of its encoder.")
+        parts = {folder.encoder_file: encoder} if model.freeze_encoder else {}
+        for file, build in {**parts, folder.model_file: method}.items():
+            try:
+                check_size(file, build)
+            except RunError:
+                if file.stat().st_size < SMALL:
+                    folder.compare(file)  # one that was cut off is damaged, and its checksum says so
+                raise
 
     def _damaged(self, why: str) -> RunError:
         return RunError(f"{str(self.folder.result_file)!r} is damaged: {why}.")

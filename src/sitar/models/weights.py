@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 from sitar.errors import RunError
 
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # which are cast to each other
 HEADER = 2**24  # bytes that the names and shapes in a file may take
 TIMES, MORE = 64, 2**31  # bytes that building a module may take: so many for each byte of its file, and some more
 
@@ -49,12 +48,17 @@ def load_weights(content: bytes, into: nn.Module, file: Path) -> None:
         raise RunError(f"The weights {str(file)!r} cannot be read: {error}.") from error
     for name, tensor in into.state_dict().items():
         found = weights[name].dtype if name in weights else tensor.dtype
-        if found != tensor.dtype and not (found in FLOATS and tensor.dtype in FLOATS):
+        if found != tensor.dtype and not (_is_float(found) and _is_float(tensor.dtype)):
             raise _unfit(file, f"{name} has numbers of the type {found}, not {tensor.dtype}")
     try:
         into.load_state_dict(weights)
     except RuntimeError as error:
         raise _unfit(file, str(error)) from error
+
+
+def _is_float(kind: torch.dtype) -> bool:
+    """Return whether numbers are floating-point numbers of two bytes or more, which are cast to each other."""
+    return kind.is_floating_point and kind.itemsize > 1
 
 
 def _unfit(file: Path, why: str) -> RunError:
