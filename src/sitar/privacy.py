@@ -13,7 +13,7 @@ _LOCAL = (  # what stands before it in an address of this machine, such as file:
 _START = rf"(?:{_LOCAL})?{_ROOT}"
 _QUOTED = re.compile(rf"(?P<quote>['\"`]){_START}(?P<rest>(?:(?!(?P=quote)).)*)(?P=quote)", re.DOTALL)
 _PART = r"(?:[^\s'\"`,;()/\\]|(?<=\w)'(?=\w))*"  # of a path in a sentence
-_BEFORE = r"(?<![\w./~\\])(?<![\w./~\\]-)(?!(?<=:)//)"  # no part of runs/a, of a-/b or of https://
+_BEFORE = r"(?<![\w./~\\])(?<![\w./~\\]-)(?!(?<=:)//|(?<=<)/\w+>)"  # no part of runs/a, a-/b, https:// or </b>
 _PLAIN = re.compile(rf"(?:{_LOCAL}|{_BEFORE}){_ROOT}(?:{_PART}[/\\])*(?P<name>{_PART})")
 _LONGEST = 2048  # characters of a password
 _SECRET = re.compile(rf"(?<=://)(?:[^\s/:@]{{0,{_LONGEST}}}:\S{{0,{_LONGEST}}}|[^\s/]{{1,{_LONGEST}}})@")

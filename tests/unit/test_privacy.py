@@ -13,6 +13,7 @@ from sitar.privacy import shareable, without_folders
     ("text", "left"),
     [
         ("runs/a stays", "runs/a stays"),
+        ("in </home/alice/x> it is", "in <x> it is"),
         ("sitar train /home/me/mine.yaml --seed 1", "sitar train mine.yaml --seed 1"),
         ("data in '/home/me/My Scans/set/' is read", "data in 'set' is read"),
         (r"C:\Users\me\x.csv", "x.csv"),
@@ -56,7 +57,9 @@ def test_addresses_and_odd_paths_tell_no_folder_and_no_password(text: str, left:
     assert shareable(text) == left
 
 
-@pytest.mark.parametrize("text", ["s3://bucket/a/x", "hf://datasets/me/x@main", "a-/b", "https://x.org:80/a", "and/or"])
+@pytest.mark.parametrize(
+    "text", ["s3://bucket/a/x", "hf://datasets/me/x@main", "a-/b", "https://x.org:80/a", "and/or", "<b>x</b>"]
+)
 def test_other_addresses_stay(text: str) -> None:
     assert shareable(text) == text
 

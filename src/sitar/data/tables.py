@@ -186,12 +186,16 @@ class ParquetTable(TableFile):
         return _kind(self.file.schema_arrow.field(name).type)
 
     def words(self, name: str) -> Words:
+        from pyarrow import ArrowException
+
         try:
             words = Words.join(_words(batch.column(0)) for batch in self._batches([name], WORD_ROWS))
             self._check_rows(name, len(words))
             return words
         except UnicodeDecodeError as error:
             raise DataError(f"The column {name!r} of {_lower(self.title)} is no text in UTF-8: {error}.") from error
+        except (IndexError, ArrowException) as error:
+            raise DataError(f"{self.title} is damaged: {error}, in the column {name!r}. Bring it again.") from error
 
     def numbers(self, name: str) -> NDArray[Any]:
         parts = [_flat(batch.column(0), name) for batch in self._batches([name], WORD_ROWS)]
@@ -334,14 +338,21 @@ def _kind(kind: Any) -> str:
 
 
 def _words(column: Any) -> Words:
-    """Return an Arrow column as words, in the order of the rows; nulls and NaN are empty."""
+    """Return an Arrow column as words, in the order of the rows; nulls and NaN are empty.
+
+    An IndexError, or an error of Arrow, says that a code stands for no word: Arrow itself would read beyond the words.
+    """
     import pyarrow as pa
     from pyarrow import types
 
     if types.is_nested(column.type):
+        column.validate(full=True)
         return Words.of(_word(value.as_py()) for value in column)  # one by one: equal words are kept once
     coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     null = len(coded.dictionary)
+    known = coded.indices.drop_null().to_numpy()
+    if len(known) and not 0 <= known.min() <= known.max() < null:
+        raise IndexError("a code stands for no word")
     codes = coded.indices.cast("int64").fill_null(null).to_numpy()
     row = np.full(null + 1, -1)  # the first that has each word; -1: none has it
     row[codes[::-1]] = np.arange(len(codes))[::-1]

@@ -142,3 +142,17 @@ def test_wide_rows_of_many_columns_and_of_long_bytes(tmp_path: Path, monkeypatch
     assert {len(block[0]) for block in table.blocks(list(columns))} == {10}
     assert {len(block[0]) for block in table.blocks(["f.0"])} == {300}
     assert {len(batch) for batch in table._batches(["label"], 300)} == {10}
+
+
+@pytest.mark.parametrize("code", [2, 31, -1])
+def test_a_code_that_stands_for_no_word_is_refused(tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged file has them. Nested ones are compared by Arrow."""
+    pq.write_table(pa.table({"label": ["a", "b", "a"]}), tmp_path / "a.parquet")
+    codes = pa.array([0, code, 1], pa.int32())
+    bad = pa.DictionaryArray.from_arrays(codes, ["a", "b"], safe=False)
+    nested = pa.ListArray.from_arrays([0, 1, 2, 3], bad)
+    for column in (bad, nested):
+        batch = pa.record_batch([column], ["label"])
+        monkeypatch.setattr(ParquetTable, "_batches", lambda *_, batch=batch: iter([batch]))
+        with pytest.raises(DataError, match=r"is damaged: .*in the column 'label'"):
+            open_table(tmp_path / "a.parquet").words("label")
