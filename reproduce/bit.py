@@ -8,11 +8,16 @@ are `val_ood` of the data, which no candidate has seen. Their labels stand for t
 
 Both are drawn five times for each seed. All of them are scored on the test split, which has no image of `val_ood`.
 
+Two tasks with the same two attributes have the same images in the same classes, so their runs are the same models. The
+runs of one role therefore serve both. What the candidates compute of all images is written to files once, on a GPU. The
+answers are then measured without one, and again when a rule changes.
+
     python reproduce/run.py exchange --set data.root=DIR --workers N    makes the runs (use a GPU)
+    python reproduce/bit.py --extract --workers N                       writes a file for each pair and seed
     python reproduce/bit.py --workers N                                 writes reproduce/records/bit.json and the page
     python reproduce/bit.py --table                                     makes only the page again
 
-Every task and seed is recorded when it is done, and a stopped measurement continues with the same command.
+Every pair and seed is recorded when it is done, and a stopped measurement continues with the same command.
 """
 
 from __future__ import annotations
@@ -24,23 +29,25 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import records
 import torch
+from numpy.typing import NDArray
 
 from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.candidates import Pool
 from sitar.analysis.ask.choosing import choose
 from sitar.analysis.ask.next_image import Order
-from sitar.analysis.refit.refit import fit
-from sitar.evaluation.inputs import Inputs
+from sitar.analysis.refit.last_layer import Features, reduce
+from sitar.analysis.refit.last_layer import choose as choose_layer
+from sitar.analysis.refit.refit import KINDS
+from sitar.data.types import in_batches
 from sitar.evaluation.metrics import Predictions, split_metrics
-from sitar.evaluation.predict import predict_split
 from sitar.evaluation.trained_model import TrainedModel
-from sitar.files import write_atomic
-from sitar.progress import unwatched
+from sitar.files import read_npz, to_npz, write_atomic
+from sitar.methods.refit import RefitInputs
 from sitar.run_folder import RunFolder
 
 TABLE, NAME = "exchange", "bit"
@@ -50,47 +57,127 @@ FROM, ON = "val_ood", "test"
 BEST = "the best candidate of each task (oracle)"
 CHOOSE, REFIT = f"choose, {TO_CHOOSE} answers", f"refit, {TO_REFIT} answers"
 METRICS = {"worst_group": "worst group", "core_auc": "core AUC"}
+CLASSES = ("0", "1")
+GROUPS = ("00", "01", "10", "11")  # class and attribute
 
 
 def candidates(table: dict[str, Any]) -> list[str]:
     return [row for row in table["rows"] if not row.startswith(ORACLE)]
 
 
-def score(predicted: Predictions) -> dict[str, float | None]:
-    metrics = split_metrics(predicted, resamples=0)
-    return {name: metrics[name] for name in METRICS}
+def pairs(table: dict[str, Any]) -> dict[str, str]:
+    """Return the second task of each pair by its first: LABEL with SHORTCUT, and SHORTCUT with LABEL."""
+    found: dict[str, str] = {}
+    for column in table["columns"]:
+        label, shortcut = column.split(" with ")
+        if column not in found.values():
+            found[column] = f"{shortcut} with {label}"
+    return found
 
 
-def measure(column: str, seed: int, rows: Sequence[str], folders: Sequence[Path], device: str) -> dict[str, Any]:
-    """Measure one task with one seed: every candidate, and what the answers make of them in every draw."""
+def file_of(folder: Path, column: str, seed: int) -> Path:
+    return folder / f"{column.replace(' ', '-')}_{seed}.npz"
+
+
+def extract(column: str, seed: int, folders: Sequence[Path], out: Path, device: str) -> str:
+    """Write what the candidates of one pair and seed compute of all images. Features are kept in half precision.
+
+    Wide ones are reduced to principal components, as a refit reduces them.
+    """
     torch.set_num_threads(1)
     first = TrainedModel(RunFolder(folders[0]), device)
     others = [TrainedModel(RunFolder(folder), device, data=first.data) for folder in folders[1:]]
-    models = [first, *others]
-    new, test = first.data.evaluation[FROM], first.data.evaluation[ON]
-    fixed = [score(predict_split(model.method.logits, test, model.device)) for model in models]
-    pool = Pool(
-        list(map(str, folders)), list(rows), first.classes, [str(place) for place in range(len(new))],
-        np.stack([model.predict_index(new.x) for model in models]),
-    )  # fmt: skip
+    data, splits = first.data, [first.data.evaluation[name] for name in (FROM, ON)]
+    found = {"y": data.train.y.cpu().numpy()}
+    found |= {f"group_{name}": split.group.cpu().numpy() for name, split in zip((FROM, ON), splits, strict=True)}
+    for number, model in enumerate([first, *others]):
+        found |= {f"logits_{name}_{number}": model.logits(s.x) for name, s in zip((FROM, ON), splits, strict=True)}
+        readable = RefitInputs(model.method)
+        parts = [
+            in_batches(readable.all, x, model.device, model.method.evaluation_batch).cpu().double().numpy()
+            for x in (data.train.x, *(split.x for split in splits))
+        ]
+        ends = np.cumsum(list(readable.widths.values()))
+        for kind, end, width in zip(readable.widths, ends, readable.widths.values(), strict=True):
+            if kind in KINDS:
+                train, new, test = (part[:, end - width : end] for part in parts)
+                reduced, axes = reduce(Features(train, found["y"], new, new))
+                test = test if axes is None else test @ axes.T
+                for name, values in (("train", reduced.train), (FROM, reduced.new), (ON, test)):
+                    found[f"{kind}_{name}_{number}"] = values.astype(np.float16)
+    file = file_of(out, column, seed)
+    write_atomic(file, to_npz(found))
+    return file.name
+
+
+class Task(NamedTuple):
+    """A task is what the candidates compute of its images, with the class and the attribute of each."""
+
+    rows: Sequence[str]
+    y: NDArray[np.int64]
+    new: NDArray[np.int64]
+    """Classes of the images that can be asked about."""
+    test: NDArray[np.int64]
+    attribute: NDArray[np.int64]
+    """The attribute of the test images."""
+    new_logits: NDArray[np.float64]
+    test_logits: NDArray[np.float64]
+    features: list[tuple[str, str, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]
+    """Row, kind, and features of the training, new and test images."""
+
+    @classmethod
+    def read(cls, file: Path, rows: Sequence[str], exchanged: bool) -> Task:
+        """Read one role of a pair. Where the roles are exchanged, the attribute is the class."""
+        found = read_npz(file)
+        group, new_group = found[f"group_{ON}"].astype(np.int64), found[f"group_{FROM}"].astype(np.int64)
+        classes, attribute = (group % 2, group // 2) if exchanged else (group // 2, group % 2)
+        numbers = range(len(rows))
+        kinds = [(n, kind) for n in numbers for kind in KINDS if f"{kind}_train_{n}" in found]
+        return cls(
+            rows, found["y"].astype(np.int64), new_group % 2 if exchanged else new_group // 2, classes, attribute,
+            *(np.stack([found[f"logits_{name}_{n}"] for n in numbers]).astype(float) for name in (FROM, ON)),
+            features=[
+                (rows[n], kind, *(found[f"{kind}_{name}_{n}"].astype(float) for name in ("train", FROM, ON)))
+                for n, kind in kinds
+            ],
+        )  # fmt: skip
+
+    def score(self, logits: NDArray[np.float64]) -> dict[str, float | None]:
+        """Return the metrics of logits of the test images."""
+        metrics = split_metrics(Predictions(logits, self.test, 2 * self.test + self.attribute, GROUPS), resamples=0)
+        return {name: metrics[name] for name in METRICS}
+
+    def pool(self) -> Pool:
+        names = [str(place) for place in range(len(self.new))]
+        return Pool(list(self.rows), list(self.rows), CLASSES, names, self.new_logits.argmax(2))
+
+
+def measure(file: Path, columns: Sequence[str], seed: int, rows: Sequence[str]) -> list[dict[str, Any]]:
+    """Measure both tasks of a pair with one seed: every candidate, and what the answers make of them in every draw."""
+    torch.set_num_threads(1)
+    return [
+        {"column": column, "seed": seed, **measure_task(Task.read(file, rows, exchanged), seed)}
+        for column, exchanged in zip(columns, (False, True), strict=True)
+    ]
+
+
+def measure_task(task: Task, seed: int) -> dict[str, Any]:
+    fixed, pool = [task.score(logits) for logits in task.test_logits], task.pool()
     chosen, refitted = [], []
     for draw in range(DRAWS):
         answers = [
-            Answer(pool.names[question.image], first.classes[int(new.y[question.image])], question.why_asked,
+            Answer(pool.names[question.image], CLASSES[task.new[question.image]], question.why_asked,
                    question.probability)
             for question in _questions(pool, draw)
         ]  # fmt: skip
         best = pool.runs.index(choose(pool, Answers(answers)).chosen.run)
-        chosen.append({"row": rows[best], **fixed[best]})
-        asked = np.random.default_rng((seed, draw)).choice(len(new), TO_REFIT, replace=False)
-        inputs = Inputs([pool.names[place] for place in asked], new.x[asked])
-        images = Inputs(pool.names, new.x)
-        fitted = fit(models, [inputs] * len(models), [images] * len(models), new.y[asked].numpy(), unwatched)
-        row = rows[models.index(fitted.chosen.model)]
-        scores = score(predict_split(fitted.method.logits, test, fitted.chosen.model.device))
-        refitted.append({"row": row, "features": fitted.kind, **scores})
-    by_row = dict(zip(rows, fixed, strict=True))
-    return {"column": column, "seed": seed, "fixed": by_row, "choose": chosen, "refit": refitted}
+        chosen.append({"row": task.rows[best], **fixed[best]})
+        asked = np.random.default_rng((seed, draw)).choice(len(task.new), TO_REFIT, replace=False)
+        sets = [Features(train, task.y, new[asked], new) for _, _, train, new, _ in task.features]
+        choice = choose_layer(sets, task.new[asked], len(CLASSES))
+        row, kind, *_, test = task.features[choice.setting.features]
+        refitted.append({"row": row, "features": kind, **task.score(choice.layer.logits(test))})
+    return {"fixed": dict(zip(task.rows, fixed, strict=True)), "choose": chosen, "refit": refitted}
 
 
 def _questions(pool: Pool, seed: int) -> list[Any]:
@@ -183,32 +270,57 @@ count in the mean.
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=Path, default=Path("runs", "reproduce", TABLE), help="folder with the runs")
-    parser.add_argument("--workers", type=int, default=1, help="number of processes that measure at the same time")
+    parser.add_argument("--features", type=Path, default=Path("runs", "reproduce", NAME), help="folder for the files")
+    parser.add_argument("--extract", action="store_true", help="write the files of the runs, and measure nothing")
+    parser.add_argument("--workers", type=int, default=1, help="number of processes that work at the same time")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", action="store_true", help="only make the page again from the record")
     options = parser.parse_args(words)
     table, record = records.load_table(TABLE), records.record_path(NAME)
+    if options.extract:
+        extract_all(table, options)
+        return
     runs: list[dict[str, Any]] = json.loads(record.read_text(encoding="utf-8"))["runs"] if record.exists() else []
     if not options.table:
-        rows, done = candidates(table), {(run["column"], run["seed"]) for run in runs}
-        folders = {
-            (job["column"], job["seed"], job["row"]): options.runs / job["folder"] for job in records.jobs(table)
-        }
-        todo = [(c, seed) for c in table["columns"] for seed in table["seeds"] if (c, seed) not in done]
-        places = [(c, seed, [folders[c, seed, row] for row in rows]) for c, seed in todo]
-        ready = [(c, seed, paths) for c, seed, paths in places if all(RunFolder(path).is_done for path in paths)]
-        print(f"{len(ready)} of {len(todo)} tasks and seeds have all of their runs.", flush=True)
-        with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-            jobs = [pool.submit(measure, c, seed, rows, paths, options.device) for c, seed, paths in ready]
-            for number, job in enumerate(as_completed(jobs), 1):
-                runs.append(job.result())
-                print(f"{number}/{len(jobs)} {runs[-1]['column']}, seed {runs[-1]['seed']}", flush=True)
-                order = list(table["columns"])
-                runs.sort(key=lambda run: (order.index(run["column"]), run["seed"]))
-                records.write_record(NAME, runs, {})
+        runs = measure_all(table, runs, options)
     page = records.page_path(NAME)
     write_atomic(page, render({"runs": runs}).encode())
     print(f"Wrote {page}")
+
+
+def extract_all(table: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write a file for each pair and seed that has all of its runs, in one of its roles, and no file yet."""
+    rows, folders = candidates(table), {}
+    for job in records.jobs(table):
+        folders[job["column"], job["seed"], job["row"]] = options.runs / job["folder"]
+    options.features.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        jobs = []
+        for column in pairs(table):
+            for seed in table["seeds"]:
+                paths = [folders[column, seed, row] for row in rows]
+                if all(RunFolder(p).is_done for p in paths) and not file_of(options.features, column, seed).exists():
+                    jobs.append(pool.submit(extract, column, seed, paths, options.features, options.device))
+        for number, job in enumerate(as_completed(jobs), 1):
+            print(f"{number}/{len(jobs)} {job.result()}", flush=True)
+
+
+def measure_all(table: dict[str, Any], runs: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure every pair and seed that has a file and no record yet, and record it."""
+    rows, order = candidates(table), list(table["columns"])
+    done = {(run["column"], run["seed"]) for run in runs}
+    todo = [(both, seed, file_of(options.features, both[0], seed)) for both in pairs(table).items()
+            for seed in table["seeds"] if (both[0], seed) not in done]  # fmt: skip
+    ready = [(both, seed, file) for both, seed, file in todo if file.exists()]
+    print(f"{len(ready)} of {len(todo)} pairs and seeds have a file.", flush=True)
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        jobs = [pool.submit(measure, file, both, seed, rows) for both, seed, file in ready]
+        for number, job in enumerate(as_completed(jobs), 1):
+            runs += job.result()
+            print(f"{number}/{len(jobs)} {runs[-1]['column']}, seed {runs[-1]['seed']}", flush=True)
+            runs.sort(key=lambda run: (order.index(run["column"]), run["seed"]))
+            records.write_record(NAME, runs, {})
+    return runs
 
 
 if __name__ == "__main__":

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers.runs import run, settings
 from helpers.scripts import script
-from sitar.evaluation.trained_model import load
+from sitar.analysis.refit.refit import fit
+from sitar.evaluation.inputs import Inputs
+from sitar.evaluation.metrics import split_metrics
+from sitar.evaluation.predict import predict_split
+from sitar.evaluation.trained_model import TrainedModel, load
+from sitar.progress import unwatched
 
 ROWS = ["ERM", "control"]
 
@@ -22,10 +29,19 @@ def test_a_task_is_measured_and_the_page_shows_it(tmp_path: Path, monkeypatch: p
         run(settings("erm"), tmp_path / "erm"),
         run(settings("sitar", **{"alpha": 0.0, "lambda": 0.0}), tmp_path / "control"),
     ]
-    found = bit.measure("colour", 0, ROWS, [folder.path for folder in runs], "cpu")
+    (tmp_path / "files").mkdir()
+    name = bit.extract("colour with label", 0, [folder.path for folder in runs], tmp_path / "files", "cpu")
+    file = bit.file_of(tmp_path / "files", "colour with label", 0)
+    assert file.name == name
+    found, exchanged = bit.measure(file, ("colour with label", "label with colour"), 0, ROWS)
     assert json.loads(json.dumps(found)) == found
+    assert exchanged["column"] == "label with colour"
     for row, folder in zip(ROWS, runs, strict=True):
-        assert found["fixed"][row]["worst_group"] == folder.result()["splits"]["ood_test"]["worst_group"]
+        said = folder.result()["splits"]["ood_test"]
+        assert found["fixed"][row]["worst_group"] == said["worst_group"]
+        assert exchanged["fixed"][row]["core_auc"] == pytest.approx(said["shortcut_auc"])  # the attribute is the class
+    refit = refit_of([load(folder, "cpu") for folder in runs], bit)
+    assert found["refit"][0]["worst_group"] == pytest.approx(refit, abs=0.02)  # files have half precision
     assert [len(found[what]) for what in ("choose", "refit")] == [2, 2]
     for draw in found["choose"]:
         assert draw == {"row": draw["row"], **found["fixed"][draw["row"]]}
@@ -40,6 +56,18 @@ def test_a_task_is_measured_and_the_page_shows_it(tmp_path: Path, monkeypatch: p
     tuning = bit.records.load_table("exchange")["left_out"][0]
     assert "not run yet" in bit.render({"runs": [{**found, "column": tuning}]})
     assert "not run yet" in bit.render()
+
+
+def refit_of(models: list[TrainedModel], bit: Any) -> float:
+    """Return the worst group of the first draw as `sitar refit` itself fits it."""
+    data = models[0].data
+    new, test = data.evaluation[bit.FROM], data.evaluation[bit.ON]
+    asked = np.random.default_rng((0, 0)).choice(len(new), bit.TO_REFIT, replace=False)
+    names = [str(place) for place in range(len(new))]
+    inputs, images = Inputs([names[place] for place in asked], new.x[asked]), Inputs(names, new.x)
+    fitted = fit(models, [inputs] * len(models), [images] * len(models), new.y[asked].numpy(), unwatched)
+    predicted = predict_split(fitted.method.logits, test, fitted.chosen.model.device)
+    return split_metrics(predicted, resamples=0)["worst_group"]
 
 
 def test_questions_are_those_of_ask(tmp_path: Path) -> None:
