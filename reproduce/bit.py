@@ -3,8 +3,7 @@
 A task is a column of exchange.yaml, and its finished runs are the candidates. Images from where the model will be used
 are `val_ood` of the data, which no candidate has seen. Their labels stand for the answers of a person.
 
-- `choose` is given 20 answers, asked in the order of `sitar ask`.
-- `refit` is given 50 answers about images that are drawn at random.
+- `choose` is given 20 answers, and `refit` 50, in the order of `sitar ask`.
 
 Both are drawn five times for each seed. All of them are scored on the test split, which has no image of `val_ood`.
 
@@ -156,23 +155,25 @@ def measure(file: Path, columns: Sequence[str], seed: int, rows: Sequence[str]) 
     """Measure both tasks of a pair with one seed: every candidate, and what the answers make of them in every draw."""
     torch.set_num_threads(1)
     return [
-        {"column": column, "seed": seed, **measure_task(Task.read(file, rows, exchanged), seed)}
+        {"column": column, "seed": seed, **measure_task(Task.read(file, rows, exchanged))}
         for column, exchanged in zip(columns, (False, True), strict=True)
     ]
 
 
-def measure_task(task: Task, seed: int) -> dict[str, Any]:
+def measure_task(task: Task) -> dict[str, Any]:
+    """Measure one task: the seed of a draw is its number."""
     fixed, pool = [task.score(logits) for logits in task.test_logits], task.pool()
     chosen, refitted = [], []
     for draw in range(DRAWS):
+        questions = _questions(pool, draw)
         answers = [
             Answer(pool.names[question.image], CLASSES[task.new[question.image]], question.why_asked,
                    question.probability)
-            for question in _questions(pool, draw)
+            for question in questions[:TO_CHOOSE]
         ]  # fmt: skip
         best = pool.runs.index(choose(pool, Answers(answers)).chosen.run)
         chosen.append({"row": task.rows[best], **fixed[best]})
-        asked = np.random.default_rng((seed, draw)).choice(len(task.new), TO_REFIT, replace=False)
+        asked = np.array([question.image for question in questions])
         sets = [Features(train, task.y, new[asked], new) for _, _, train, new, _ in task.features]
         choice = choose_layer(sets, task.new[asked], len(CLASSES))
         row, kind, *_, test = task.features[choice.setting.features]
@@ -183,7 +184,7 @@ def measure_task(task: Task, seed: int) -> dict[str, Any]:
 def _questions(pool: Pool, seed: int) -> list[Any]:
     """Return the first questions that `sitar ask` would ask."""
     order, asked = Order(pool.disagree, seed), []
-    while len(asked) < TO_CHOOSE:
+    while len(asked) < TO_REFIT:
         asked += order.next([question.image for question in asked], len(asked), most=1)
     return asked
 
@@ -237,11 +238,19 @@ def _verdict(runs: Sequence[dict[str, Any]]) -> str:
     tasks = [means([run for run in runs if run["column"] == column], "worst_group") for column in columns]
     below = sum(task[REFIT] < task[fixed] for task in tasks)
     regret = wholes["worst_group"][BEST] - wholes["worst_group"][CHOOSE]
+    core = wholes["core_auc"]
+    knows = max(rows, key=lambda row: core[row])
     return (
         f"The candidate with the best worst group on average is {fixed}. Over it, refit gains "
         f"{gains['worst_group']:+.1f} points of worst group and {gains['core_auc']:+.1f} of core AUC. It is below it "
         f"on {below} of {len(columns)} tasks. Choose is {regret:.1f} points of worst group below the best of each task."
+        f"\n\nThe candidate with the best core AUC on average is {knows}. Beside it, refit has "
+        f"{_signed(core[REFIT] - core[knows])} points of core AUC."
     )
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
 
 
 def _tasks(runs: Sequence[dict[str, Any]], left_out: Sequence[str]) -> list[str]:
@@ -259,9 +268,9 @@ TEXT = f"""# What a few answers buy
 
 Label and shortcut are interchangeable where no training image contradicts the shortcut. Then a few answers about images
 from where the model will be used decide ([refit](../refit.md)). The tasks are those of the [exchange
-benchmark](exchange.md), and its runs are the candidates. `choose` has {TO_CHOOSE} answers in the order of `sitar ask`,
-`refit` has {TO_REFIT} about random images. Each is the mean of {DRAWS} draws for every seed. Tasks for tuning do not
-count in the mean.
+benchmark](exchange.md), and its runs are the candidates. `choose` has {TO_CHOOSE} answers in the order of `sitar
+ask`, and `refit` has {TO_REFIT}. Each is the mean of {DRAWS} draws for every seed. Tasks for tuning do not
+count in the mean, and have fewer seeds.
 
 `python reproduce/bit.py` makes this page from `reproduce/records/bit.json`.
 """

@@ -62,8 +62,10 @@ def refit_of(models: list[TrainedModel], bit: Any) -> float:
     """Return the worst group of the first draw as `sitar refit` itself fits it."""
     data = models[0].data
     new, test = data.evaluation[bit.FROM], data.evaluation[bit.ON]
-    asked = np.random.default_rng((0, 0)).choice(len(new), bit.TO_REFIT, replace=False)
     names = [str(place) for place in range(len(new))]
+    said = np.stack([model.predict_index(new.x) for model in models])
+    pool = bit.Pool(ROWS, ROWS, bit.CLASSES, names, said)
+    asked = np.array([question.image for question in bit._questions(pool, 0)])
     inputs, images = Inputs([names[place] for place in asked], new.x[asked]), Inputs(names, new.x)
     fitted = fit(models, [inputs] * len(models), [images] * len(models), new.y[asked].numpy(), unwatched)
     predicted = predict_split(fitted.method.logits, test, fitted.chosen.model.device)
@@ -81,5 +83,5 @@ def test_questions_are_those_of_ask(tmp_path: Path) -> None:
     other[:30] = 1 - other[:30]
     pool = bit.Pool(["a", "b"], ["a", "b"], model.classes, [str(i) for i in range(len(x))], bit.np.stack([said, other]))
     asked = bit._questions(pool, seed=0)
-    assert len({question.image for question in asked}) == bit.TO_CHOOSE
-    assert sum(question.image < 30 for question in asked) >= bit.TO_CHOOSE // 2
+    assert len({question.image for question in asked}) == bit.TO_REFIT
+    assert sum(question.image < 30 for question in asked[: bit.TO_CHOOSE]) >= 15  # three of four

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import Answer, Answers
-from sitar.analysis.ask.next_image import probabilities
+from sitar.analysis.ask.next_image import DISPUTED, probabilities
 from sitar.analysis.ask.pool import Pool
 from sitar.analysis.ask.words import counted
 from sitar.errors import DataError
@@ -109,7 +109,7 @@ class Evidence:
         random = np.random.default_rng(0)
         total = np.zeros((n, len(self.pool.runs)))
         disputed = next((s for s in self.strata if s.disputed), None)
-        share = 0.0 if disputed is None else (1 + disputed.size / len(self.pool)) / 2
+        share = 0.0 if disputed is None else DISPUTED + (1 - DISPUTED) * disputed.size / len(self.pool)
         for stratum in self.strata:
             later = stratum.later(more * (share if stratum.disputed else 1 - share))
             total += later.size * later.draws(random, n)

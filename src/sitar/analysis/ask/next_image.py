@@ -1,6 +1,6 @@
-"""Which image is asked about next? Disagreements, which choose, alternate with random images, which estimate.
+"""Which image is asked about next? Three disagreements, which choose, then a random image, which estimates.
 
-The first question is about an image on which candidates disagree, the second about any image, and so on. Both are drawn
+Three of four questions are about images on which candidates disagree, and the fourth is about any image. Both are drawn
 at random from what was not asked yet. Where no disagreement is left, all questions are about any image. The order
 follows from the seed alone, so a restart asks the same question again.
 """
@@ -14,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import DISAGREEMENT, RANDOM
+
+TURN = (DISAGREEMENT, DISAGREEMENT, DISAGREEMENT, RANDOM)  # why an image is asked about, again and again
+DISPUTED = TURN.count(DISAGREEMENT) / len(TURN)
 
 
 class Question(NamedTuple):
@@ -40,7 +43,7 @@ class Order:
         """
         done, found = set(asked), []
         for number in range(questions, questions + most):
-            for why in (DISAGREEMENT, RANDOM) if number % 2 == 0 else (RANDOM,):
+            for why in dict.fromkeys((TURN[number % len(TURN)], RANDOM)):
                 image = next((image for image in self.orders[why] if image not in done), None)
                 if image is not None:
                     found.append(Question(image, why, float(self.probability[image])))
@@ -52,9 +55,9 @@ class Order:
 def probabilities(disagree: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return, for each image, the probability with which one of many questions draws it.
 
-    Half of the questions draw from all images, and half from the disagreements.
+    A share DISPUTED of the questions draws from the disagreements, and the rest from all images.
     """
     everywhere = np.full(len(disagree), 1 / max(1, len(disagree)))
     if not disagree.any():
         return everywhere
-    return (everywhere + disagree / disagree.sum()) / 2
+    return (1 - DISPUTED) * everywhere + DISPUTED * disagree / disagree.sum()

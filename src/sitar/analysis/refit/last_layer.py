@@ -19,9 +19,10 @@ from sklearn.linear_model import LogisticRegression
 
 PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # weight of the squared weights, where all samples together weigh 1
 FOLDS = 5
+REPEATS = 4  # how often the answers are divided into folds, each time in another way
 ANSWERED = 0.5  # share of the weight that all answers have together; training samples have the rest
-GUESSED = 0.5  # share that guesses have, where there are some
-ROUNDS = 3  # how often the guesses are made anew
+GUESSED = 0.7  # share that guesses have, where there are some
+ROUNDS = 8  # how often the guesses are made anew
 MOST_FEATURES = 256  # wider ones are reduced to principal components
 COMPONENTS = 64
 NEVER = -1e4  # logit of a class that no sample has
@@ -81,21 +82,24 @@ def choose(
 ) -> Choice:
     """Choose a setting by the log-loss of held-out answers, each class as much as the other.
 
-    Where two are equal the simpler one is taken: features that are given first, and the larger penalty. `tell` is told
-    how many of the `number_of_fits` are done.
+    The loss is a mean over several divisions into folds, because with few answers one division decides much. Where two
+    are equal the simpler one is taken: features that are given first, and the larger penalty. `tell` is told how many
+    of the `number_of_fits` are done.
     """
-    folds = folds_of(answers)
     settings = [Setting(*values) for values in product(range(len(candidates)), PENALTIES)]
-    logits = np.empty((len(settings), len(answers), num_classes))
     reduced = [reduce(features) for features in candidates]
     done = count(1)
-    for place, fold in product(range(len(candidates)), range(FOLDS)):
-        features, seen, unseen = reduced[place][0], folds != fold, folds == fold
-        for penalty, layer in zip(PENALTIES, fits(features, answers, seen, num_classes), strict=True):
-            number = settings.index(Setting(place, penalty))
-            logits[number, unseen] = layer.logits(features.answered[unseen])
-            tell(next(done))
-    losses = log_loss(logits, answers)
+    losses = np.zeros((len(settings), len(answers)))
+    for repeat in range(REPEATS):
+        folds, logits = folds_of(answers, repeat), np.empty((len(settings), len(answers), num_classes))
+        for place, fold in product(range(len(candidates)), range(FOLDS)):
+            features, seen, unseen = reduced[place][0], folds != fold, folds == fold
+            for penalty, layer in zip(PENALTIES, fits(features, answers, seen, num_classes), strict=True):
+                number = settings.index(Setting(place, penalty))
+                logits[number, unseen] = layer.logits(features.answered[unseen])
+                tell(next(done))
+        losses += log_loss(logits, answers) / REPEATS
+    folds = folds_of(answers)
     held_out = np.empty((len(answers), num_classes))
     for fold in range(FOLDS):
         others, here = folds != fold, folds == fold
@@ -115,7 +119,7 @@ def choose(
 
 def number_of_fits(candidates: int) -> int:
     """Return how many steps `choose` tells of, for so many kinds of features."""
-    return candidates * len(PENALTIES) * FOLDS + FOLDS
+    return candidates * len(PENALTIES) * FOLDS * REPEATS + FOLDS
 
 
 def folds_of(y: Ints, seed: int = 0) -> Ints:

@@ -45,7 +45,7 @@ def test_a_model_that_was_not_asked_about_is_estimated_by_the_kept_probabilities
     real = (others.predictions == truth).mean(1)
     weighted, unweighted = [], []
     for seed in range(300):
-        answers = answered(asked, truth, 60, seed)
+        answers = answered(asked, truth, 120, seed)  # of which 30 are about any image
         weighted.append(Evidence.read(others, answers).accuracies())
         given = Answers([replace(line, probability=None) for line in answers.lines])
         unweighted.append(Evidence.read(others, given).accuracies())

@@ -1,4 +1,4 @@
-"""Questions alternate between disagreements and random images, and a restart asks the same ones."""
+"""Three questions are about disagreements, the fourth about any image, and a restart asks the same ones."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def ask(n: int, disagree: np.ndarray = DISAGREE, seed: int = 0) -> list[Question
     return asked
 
 
-def test_disagreements_and_random_images_alternate() -> None:
-    questions = ask(6)
-    assert [question.why_asked for question in questions] == [DISAGREEMENT, RANDOM] * 3
-    assert all(DISAGREE[question.image] for question in questions[::2])
+def test_a_random_image_follows_three_disagreements() -> None:
+    questions = ask(8, np.arange(40) < 20)
+    assert [question.why_asked for question in questions] == [DISAGREEMENT, DISAGREEMENT, DISAGREEMENT, RANDOM] * 2
+    assert all(question.image < 20 for question in questions if question.why_asked == DISAGREEMENT)
 
 
 def test_no_image_is_asked_about_twice_and_all_are_asked_about() -> None:
@@ -55,13 +55,13 @@ def test_the_question_after_the_next_is_known_before_the_answer() -> None:
 
 
 def test_probabilities_are_those_of_the_draws() -> None:
-    """Of the first two questions of many seeds, half are drawn from each pile."""
+    """Of the first four questions of many seeds, three come from the disagreements and one from all images."""
     p = probabilities(DISAGREE)
     assert p.sum() == pytest.approx(1)
     drawn = np.zeros(20)
     for seed in range(4000):
         order = Order(DISAGREE, seed)
-        drawn[order.orders[DISAGREEMENT][0]] += 1
+        drawn[order.orders[DISAGREEMENT][0]] += 3
         drawn[order.orders[RANDOM][0]] += 1
     np.testing.assert_allclose(drawn / drawn.sum(), p, atol=0.012)
     assert ask(2)[0].probability == p[ask(2)[0].image]
