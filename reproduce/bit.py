@@ -9,7 +9,7 @@ Both are drawn five times for each seed. All of them are scored on the test spli
 
 Two tasks with the same two attributes have the same images in the same classes, so their runs are the same models. The
 runs of one role therefore serve both. What the candidates compute of all images is written to files once, on a GPU. The
-answers are then measured without one, and again when a rule changes.
+answers are then measured without one. After a rule has changed, remove the record and measure again.
 
     python reproduce/run.py exchange --set data.root=DIR --workers N    makes the runs (use a GPU)
     python reproduce/bit.py --extract --workers N                       writes a file for each pair and seed
@@ -56,6 +56,7 @@ FROM, ON = "val_ood", "test"
 BEST = "the best candidate of each task (oracle)"
 CHOOSE, REFIT = f"choose, {TO_CHOOSE} answers", f"refit, {TO_REFIT} answers"
 METRICS = {"worst_group": "worst group", "core_auc": "core AUC"}
+MADE = ("commit", "device")  # of a run, as its file says
 CLASSES = ("0", "1")
 GROUPS = ("00", "01", "10", "11")  # class and attribute
 
@@ -71,6 +72,8 @@ def pairs(table: dict[str, Any]) -> dict[str, str]:
         label, shortcut = column.split(" with ")
         if column not in found.values():
             found[column] = f"{shortcut} with {label}"
+    if missing := set(found.values()) - set(table["columns"]):
+        raise SystemExit(f"{TABLE} has no column {min(missing)!r}.")
     return found
 
 
@@ -87,7 +90,9 @@ def extract(column: str, seed: int, folders: Sequence[Path], out: Path, device: 
     first = TrainedModel(RunFolder(folders[0]), device)
     others = [TrainedModel(RunFolder(folder), device, data=first.data) for folder in folders[1:]]
     data, splits = first.data, [first.data.evaluation[name] for name in (FROM, ON)]
-    found = {"y": data.train.y.cpu().numpy()}
+    found: dict[str, Any] = {"y": data.train.y.cpu().numpy()}
+    environment = first.folder.environment() or {}
+    found |= {key: np.array(str(environment.get(key))) for key in MADE}
     found |= {f"group_{name}": split.group.cpu().numpy() for name, split in zip((FROM, ON), splits, strict=True)}
     for number, model in enumerate([first, *others]):
         found |= {f"logits_{name}_{number}": model.logits(s.x) for name, s in zip((FROM, ON), splits, strict=True)}
@@ -154,8 +159,9 @@ class Task(NamedTuple):
 def measure(file: Path, columns: Sequence[str], seed: int, rows: Sequence[str]) -> list[dict[str, Any]]:
     """Measure both tasks of a pair with one seed: every candidate, and what the answers make of them in every draw."""
     torch.set_num_threads(1)
+    made = {key: str(found[key]) for found in [read_npz(file)] for key in MADE if key in found}
     return [
-        {"column": column, "seed": seed, **measure_task(Task.read(file, rows, exchanged))}
+        {"column": column, "seed": seed, **made, **measure_task(Task.read(file, rows, exchanged))}
         for column, exchanged in zip(columns, (False, True), strict=True)
     ]
 
@@ -214,7 +220,8 @@ def render(record: Mapping[str, Any] | None = None) -> str:
     """Write the page, from the record alone."""
     runs, left_out = record["runs"] if record else [], records.load_table(TABLE).get("left_out", [])
     counted = [run for run in runs if run["column"] not in left_out]
-    parts = [TEXT]
+    made = dict.fromkeys(f"{run['device']}, commit {run['commit'][:12]}" for run in runs if "commit" in run)
+    parts = [TEXT, f"The runs were made with: {'; '.join(made)}.\n"] if made else [TEXT]
     if not counted:
         return "\n".join([*parts, f"It was {records.NOT_RUN}.", ""])
     values = {metric: means(counted, metric) for metric in METRICS}
@@ -240,17 +247,15 @@ def _verdict(runs: Sequence[dict[str, Any]]) -> str:
     regret = wholes["worst_group"][BEST] - wholes["worst_group"][CHOOSE]
     core = wholes["core_auc"]
     knows = max(rows, key=lambda row: core[row])
+    under = sum(task[REFIT] < task[BEST] for task in tasks)
     return (
         f"The candidate with the best worst group on average is {fixed}. Over it, refit gains "
         f"{gains['worst_group']:+.1f} points of worst group and {gains['core_auc']:+.1f} of core AUC. It is below it "
         f"on {below} of {len(columns)} tasks. Choose is {regret:.1f} points of worst group below the best of each task."
+        f" Refit is below that one on {under} of {len(columns)} tasks."
         f"\n\nThe candidate with the best core AUC on average is {knows}. Beside it, refit has "
-        f"{_signed(core[REFIT] - core[knows])} points of core AUC."
+        f"{core[REFIT] - core[knows]:+.1f} points of core AUC."
     )
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
 
 
 def _tasks(runs: Sequence[dict[str, Any]], left_out: Sequence[str]) -> list[str]:
@@ -268,9 +273,10 @@ TEXT = f"""# What a few answers buy
 
 Label and shortcut are interchangeable where no training image contradicts the shortcut. Then a few answers about images
 from where the model will be used decide ([refit](../refit.md)). The tasks are those of the [exchange
-benchmark](exchange.md), and its runs are the candidates. `choose` has {TO_CHOOSE} answers in the order of `sitar
-ask`, and `refit` has {TO_REFIT}. Each is the mean of {DRAWS} draws for every seed. Tasks for tuning do not
-count in the mean, and have fewer seeds.
+benchmark](exchange.md), and runs of its rows, trained again, are the candidates. The runs of a pair serve both of its
+tasks, so the two are no independent evidence. `choose` has {TO_CHOOSE} answers in the order of `sitar ask`, and `refit`
+has {TO_REFIT}. Each is the mean of {DRAWS} draws for every seed. Tasks for tuning do not count in the mean, and have
+fewer seeds.
 
 `python reproduce/bit.py` makes this page from `reproduce/records/bit.json`.
 """
@@ -298,7 +304,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def extract_all(table: dict[str, Any], options: argparse.Namespace) -> None:
-    """Write a file for each pair and seed that has all of its runs, in one of its roles, and no file yet."""
+    """Write a file for each pair and seed that has the runs of its first role, and no file yet."""
     rows, folders = candidates(table), {}
     for job in records.jobs(table):
         folders[job["column"], job["seed"], job["row"]] = options.runs / job["folder"]

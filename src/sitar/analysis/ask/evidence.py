@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import Answer, Answers
-from sitar.analysis.ask.next_image import DISPUTED, probabilities
+from sitar.analysis.ask.next_image import DISPUTED, SHARES, probabilities
 from sitar.analysis.ask.pool import Pool
 from sitar.analysis.ask.words import counted
 from sitar.errors import DataError
@@ -75,8 +75,10 @@ class Evidence:
         if len(given) > 1 and len(set(truth.tolist())) == 1:
             notes.append(f"All answers are {given[0].answer!r}: how well other classes are told is not known yet.")
         place = np.array([pool.place[line.image] for line in given], dtype=np.int64)
-        usual = probabilities(pool.disagree)[place]
-        weight = np.array([p / (line.probability or p) for p, line in zip(usual, given, strict=True)])
+        kept = np.array([line.probability or np.nan for line in given], dtype=np.float64)
+        usual = [probabilities(pool.disagree, share)[place] for share in SHARES]
+        is_own = np.isnan(kept) | np.any([np.isclose(kept, p, rtol=1e-6, atol=0) for p in usual], axis=0)
+        weight = np.where(is_own, 1.0, usual[0] / kept)
         return cls(pool, place, truth, weight, skipped, tuple(notes))
 
     @property
@@ -135,8 +137,11 @@ class Stratum:
         prior: tuple[NDArray[np.bool_], NDArray[np.float64]],
         disputed: bool,
     ) -> Stratum:
-        """Count the patterns of the answers. Weights are relative, and all of them together weigh as many answers."""
-        scale = len(weight) / weight.sum() if len(weight) else 1.0
+        """Count the patterns of the answers. Weights are relative.
+
+        All of them together weigh their effective number: the square of their sum over the sum of their squares.
+        """
+        scale = weight.sum() / (weight**2).sum() if len(weight) else 1.0
         patterns, which = np.unique(np.concatenate([right, prior[0]]), axis=0, return_inverse=True)
         which, k = which.reshape(-1), len(patterns)
         counts = np.bincount(which[: len(right)], weight * scale, minlength=k).astype(float)

@@ -17,6 +17,7 @@ from sitar.analysis.answers import DISAGREEMENT, RANDOM
 
 TURN = (DISAGREEMENT, DISAGREEMENT, DISAGREEMENT, RANDOM)  # why an image is asked about, again and again
 DISPUTED = TURN.count(DISAGREEMENT) / len(TURN)
+SHARES = (DISPUTED, 0.5, 0.0)  # of disagreements: today, as both kinds once alternated, and where none is left
 
 
 class Question(NamedTuple):
@@ -43,21 +44,23 @@ class Order:
         """
         done, found = set(asked), []
         for number in range(questions, questions + most):
-            for why in dict.fromkeys((TURN[number % len(TURN)], RANDOM)):
+            turn = TURN[number % len(TURN)]
+            for why in (turn, RANDOM):
                 image = next((image for image in self.orders[why] if image not in done), None)
                 if image is not None:
-                    found.append(Question(image, why, float(self.probability[image])))
+                    any_image = 1 / len(self.probability)  # where no disagreement is left
+                    found.append(Question(image, why, float(self.probability[image]) if why == turn else any_image))
                     done.add(image)
                     break
         return found
 
 
-def probabilities(disagree: NDArray[np.bool_]) -> NDArray[np.float64]:
+def probabilities(disagree: NDArray[np.bool_], disputed: float = DISPUTED) -> NDArray[np.float64]:
     """Return, for each image, the probability with which one of many questions draws it.
 
-    A share DISPUTED of the questions draws from the disagreements, and the rest from all images.
+    A share `disputed` of the questions draws from the disagreements, and the rest from all images.
     """
     everywhere = np.full(len(disagree), 1 / max(1, len(disagree)))
     if not disagree.any():
         return everywhere
-    return (1 - DISPUTED) * everywhere + DISPUTED * disagree / disagree.sum()
+    return (1 - disputed) * everywhere + disputed * disagree / disagree.sum()

@@ -94,8 +94,7 @@ def choose(
         folds, logits = folds_of(answers, repeat), np.empty((len(settings), len(answers), num_classes))
         for place, fold in product(range(len(candidates)), range(FOLDS)):
             features, seen, unseen = reduced[place][0], folds != fold, folds == fold
-            for penalty, layer in zip(PENALTIES, fits(features, answers, seen, num_classes), strict=True):
-                number = settings.index(Setting(place, penalty))
+            for number, layer in enumerate(fits(features, answers, seen, num_classes), place * len(PENALTIES)):
                 logits[number, unseen] = layer.logits(features.answered[unseen])
                 tell(next(done))
         losses += log_loss(logits, answers) / REPEATS

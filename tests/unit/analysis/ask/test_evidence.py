@@ -12,6 +12,7 @@ from helpers.asking import answered, guesses, pool_of
 from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.choosing import share_of_best
 from sitar.analysis.ask.evidence import Evidence
+from sitar.analysis.ask.next_image import probabilities
 from sitar.errors import DataError
 
 N = 300
@@ -35,7 +36,7 @@ def test_estimates_have_no_bias_although_disagreements_are_asked_more_often() ->
 
 
 def test_a_model_that_was_not_asked_about_is_estimated_by_the_kept_probabilities() -> None:
-    """Answers about the disagreements of two candidates say without bias how good two others are."""
+    """Answers about the disagreements of two candidates say how good two others are, and how surely."""
     random = np.random.default_rng(1)
     truth = random.integers(0, 2, 1000)
     predictions = guesses(random, truth, 0.95, 0.6, 0.7, 0.7)
@@ -43,14 +44,33 @@ def test_a_model_that_was_not_asked_about_is_estimated_by_the_kept_probabilities
     asked, others = pool_of(predictions[:2]), pool_of(predictions[2:])
     others.predictions[0, asked.disagree] = truth[asked.disagree]  # right exactly where questions are asked
     real = (others.predictions == truth).mean(1)
-    weighted, unweighted = [], []
+    weighted, unweighted, hits = [], [], []
     for seed in range(300):
-        answers = answered(asked, truth, 120, seed)  # of which 30 are about any image
-        weighted.append(Evidence.read(others, answers).accuracies())
+        answers = answered(asked, truth, 60, seed)
+        evidence = Evidence.read(others, answers)
+        weighted.append(evidence.accuracies())
+        low, high = np.quantile(evidence.draws(n=1000), [0.025, 0.975], axis=0)
+        hits.append((low <= real) & (real <= high))
         given = Answers([replace(line, probability=None) for line in answers.lines])
         unweighted.append(Evidence.read(others, given).accuracies())
-    np.testing.assert_allclose(np.mean(weighted, axis=0), real, atol=0.012)
+    error = np.std(weighted, axis=0) / np.sqrt(len(weighted))
+    assert (np.abs(np.mean(weighted, axis=0) - real) < 3 * error).all()
+    assert error.max() < 0.008  # the line above asks for something
+    assert np.mean(hits) > 0.85  # 0.63 where weights counted as that many answers
     assert np.abs(np.mean(unweighted, axis=0) - real).max() > 0.05
+
+
+def test_a_file_that_was_begun_when_questions_alternated_counts_every_answer_alike() -> None:
+    """Within a stratum every question draws at random, whatever share of the questions went to it."""
+    random = np.random.default_rng(3)
+    truth = random.integers(0, 2, 40)
+    pool = pool_of(guesses(random, truth, 0.8, 0.6))
+    before = probabilities(pool.disagree, 0.5)
+    answers = answered(pool, truth, 40, 0).lines
+    mixed = [replace(line, probability=before[pool.place[line.image]]) for line in answers[:20]] + answers[20:]
+    evidence = Evidence.read(pool, Answers(mixed))
+    np.testing.assert_array_equal(evidence.weight, 1)
+    np.testing.assert_allclose(evidence.accuracies(), (pool.predictions == truth).mean(1))  # all images are answered
 
 
 def test_intervals_hold_the_accuracy_in_95_of_100_sessions() -> None:

@@ -12,12 +12,15 @@ from sitar.analysis.refit.last_layer import (
     ANSWERED,
     FOLDS,
     PENALTIES,
+    REPEATS,
     Features,
+    Setting,
     balanced,
     choose,
     fits,
     folds_of,
     log_loss,
+    number_of_fits,
     self_trained,
 )
 
@@ -189,3 +192,20 @@ def test_guesses_of_one_class_only_are_no_error() -> None:
     layer = self_trained(far, answers, ALL, 0.01, 3)
     assert np.isfinite(layer.logits(features.answered)).all()
     assert (layer.logits(features.answered).argmax(1) < 2).all()
+
+
+def test_the_loss_of_a_setting_is_the_mean_over_several_divisions_into_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, answers = noise()
+    told: list[int] = []
+    together = choose([features], answers, 2, told.append).losses
+    assert told == list(range(1, number_of_fits(1) + 1))
+    monkeypatch.setattr(last_layer, "REPEATS", 1)
+    alone = []
+    for repeat in range(REPEATS):
+        monkeypatch.setattr(last_layer, "folds_of", lambda y, seed=0, repeat=repeat: folds_of(y, repeat))
+        alone.append(choose([features], answers, 2).losses)
+    assert (
+        len({round(losses[Setting(0, PENALTIES[-1])], 6) for losses in alone}) == REPEATS
+    )  # every division is another
+    for setting, loss in together.items():
+        assert loss == pytest.approx(np.mean([losses[setting] for losses in alone]))
