@@ -78,7 +78,7 @@ class Evidence:
         kept = np.array([line.probability or np.nan for line in given], dtype=np.float64)
         usual = [probabilities(pool.disagree, share)[place] for share in SHARES]
         is_own = np.isnan(kept) | np.any([np.isclose(kept, p, rtol=1e-6, atol=0) for p in usual], axis=0)
-        weight = np.where(is_own, 1.0, usual[0] / kept)
+        weight = np.where(is_own.all() | np.isnan(kept), 1.0, usual[0] / kept)
         return cls(pool, place, truth, weight, skipped, tuple(notes))
 
     @property

@@ -73,6 +73,19 @@ def test_a_file_that_was_begun_when_questions_alternated_counts_every_answer_ali
     np.testing.assert_allclose(evidence.accuracies(), (pool.predictions == truth).mean(1))  # all images are answered
 
 
+def test_answers_about_other_candidates_are_weighted_alike_although_some_fit_these_by_chance() -> None:
+    """Where no disagreement was left, a kept probability is that of any image, for every pool of as many images."""
+    random = np.random.default_rng(4)
+    truth = random.integers(0, 2, 40)
+    asked, others = pool_of(guesses(random, truth, 0.97, 0.97)), pool_of(guesses(random, truth, 0.7, 0.6))
+    answers = answered(asked, truth, 20, 0)
+    kept = np.array([line.probability for line in answers.lines])
+    assert np.isclose(kept, 1 / 40).any()
+    assert not np.isclose(kept, 1 / 40).all()
+    evidence = Evidence.read(others, answers)
+    np.testing.assert_allclose(evidence.weight * kept, probabilities(others.disagree)[evidence.place])
+
+
 def test_intervals_hold_the_accuracy_in_95_of_100_sessions() -> None:
     random = np.random.default_rng(2)
     hits = []
