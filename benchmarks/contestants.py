@@ -285,9 +285,17 @@ class Contestant:
         self.told, theirs = multiprocessing.get_context("spawn").Pipe()
         self.process = multiprocessing.get_context("spawn").Process(target=_serve, args=(prepare, work, theirs))
         self.process.start()
+        self.missing: ImportError | None = None
+        self.own_steps: float | None = None
+
+    def prepared(self) -> Contestant:
+        """Wait until it is ready for its turns, or says that its package is not installed."""
         answer: Any = self.told.recv()
-        self.missing: ImportError | None = answer if isinstance(answer, ImportError) else None
-        self.own_steps: float | None = None if isinstance(answer, ImportError) else answer
+        if isinstance(answer, ImportError):
+            self.missing = answer
+        else:
+            self.own_steps = answer
+        return self
 
     def begin(self, steps: int) -> None:
         self.steps = self.own_steps or steps
@@ -312,7 +320,7 @@ class Contestant:
 @contextmanager
 def contest(entries: dict[str, tuple[Callable[[Work], Turn], Work]]) -> Iterator[dict[str, Contestant]]:
     """Start contestants by name. Those whose package is not installed are left out, with a word on the screen."""
-    started = {name: Contestant(*entry) for name, entry in entries.items()}
+    started = {name: Contestant(*entry).prepared() for name, entry in entries.items()}
     try:
         for name, one in started.items():
             if one.missing is not None:
