@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import multiprocessing
 
 from sitar.training.processes import Processes, joined
@@ -44,7 +47,10 @@ def _joined(settings: Mapping[str, str], task: Task, arguments: tuple[Any, ...])
     torch.set_num_threads(1)
     with joined("cpu") as processes:
         assert isinstance(processes, Processes)
+        group = weakref.ref(dist.group.WORLD)
         task(processes, *arguments)
+    gc.collect()
+    assert group() is None, "something keeps the group: its threads outlive the interpreter, which may then abort"
 
 
 def environment(rank: int, count: int, port: int) -> dict[str, str]:

@@ -282,6 +282,7 @@ def joined(device: str) -> Iterator[Processes]:
             "torch.distributed is initialised already. `sitar.train` does this itself where several processes were "
             "started: call it before, or after torch.distributed.destroy_process_group()."
         )
+    import torch.distributed.nn.functional  # its defaults hold the group, for ever, if there is one when it is imported
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
