@@ -2,9 +2,11 @@
 
 It prints tables of milliseconds, ratios and samples a second, all measured in one run:
 
-- images: a step of SITAR in sitar, in an eager loop with a DataLoader, in the same loop without loading, and pythae's
-  beta-VAE on the same layers (`pip install pythae`, which is optional);
+- images: a step of SITAR and of its control in sitar, of SITAR in an eager loop with a DataLoader and in the same loop
+  without loading, and of pythae's beta-VAE on the same layers (`pip install --group benchmarks` has pythae);
+- images of 64x64: SITAR in sitar, in the loop with a DataLoader, and without loading;
 - features: a step of ERM in sitar and in an eager loop, and scikit-learn's logistic regression;
+- start: the seconds until sitar is imported, and until a first step is done;
 - the limit: the bytes and the operations of a step over what the device copies and multiplies in a second;
 - cost: what a step, or an epoch, takes when something is doubled;
 - operators: where the time of a step goes, with torch's layers and with ours.
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -34,6 +37,7 @@ from contestants import (
     features_loader,
     logistic_regression,
     on_device,
+    one_thread,
     ours,
     plain_step,
     pythae,
@@ -50,9 +54,11 @@ from sitar.data.types import TrainBatch
 from sitar.devices import device_name, resolve_device
 
 SITAR, LOADER, RESIDENT, PYTHAE = "sitar", "DataLoader loop", "loop without loading", "pythae beta-VAE"
-LOGISTIC = "logistic regression"
-IMAGE, FEATURES, ROWS = (3, 28, 28), (512,), 20_000
+CONTROL, LOGISTIC = "sitar, control", "logistic regression"
+IMAGE, WIDE, FEATURES = (3, 28, 28), (3, 64, 64), (512,)
+ROWS, WIDE_ROWS = 20_000, {"cpu": 10_000, "cuda": 200_000}
 PRESETS = {"cpu": "demo/sitar", "cuda": "color_mnist/sitar"}
+CONTESTS = ("images", "images of 64x64", "features")
 OPERATORS, PROFILED = 12, 20
 
 
@@ -77,11 +83,14 @@ class Bytes(TorchDispatchMode):
 def contests(device: str, turns: int, steps: int) -> dict[str, Any]:
     """Let the contestants take turns. Return the milliseconds of a step, samples a second, and how much slower."""
     images = Work(PRESETS[device], IMAGE, ROWS, device)
+    control = Work(PRESETS[device], IMAGE, ROWS, device, ("method.alpha=0", "method.lambda=0"))
+    wide = Work(PRESETS[device], WIDE, WIDE_ROWS[device] if steps > 3 else 1000, device)
     features = Work("npz/erm", FEATURES, ROWS, device, ("data.file=none",))
     found: dict[str, Any] = {}
     for title, entries in {
-        "images": {SITAR: (ours, images), RESIDENT: (on_device, images), LOADER: (data_loader, images),
-                   PYTHAE: (pythae, images)},
+        "images": {SITAR: (ours, images), CONTROL: (ours, control), RESIDENT: (on_device, images),
+                   LOADER: (data_loader, images), PYTHAE: (pythae, images)},
+        "images of 64x64": {SITAR: (ours, wide), RESIDENT: (on_device, wide), LOADER: (data_loader, wide)},
         "features": {SITAR: (ours, features), LOADER: (features_loader, features),
                      LOGISTIC: (logistic_regression, features)},
     }.items():  # fmt: skip
@@ -89,6 +98,8 @@ def contests(device: str, turns: int, steps: int) -> dict[str, Any]:
             take_turns(started, turns, steps)
             batch = next(iter(started.values())).work.config.train.batch_size
             quickest = started[SITAR].best
+            if steps > 3 and (missing := entries.keys() - started.keys()):
+                sys.exit(f"{', '.join(missing)} is missing: python -m pip install --group benchmarks")
             found[title] = {
                 name: {
                     "milliseconds": round(one.best, 3),
@@ -154,7 +165,7 @@ def costs(device: str, turns: int, steps: int) -> dict[str, list[dict[str, float
                 turn(steps)
                 taken[value].append(1000 * (time.perf_counter() - began) / steps)
         found[title] = _doubled({value: min(all_turns) for value, all_turns in taken.items()})
-    with contest({str(run): (ours, work()) for run in range(4)}) as started:
+    with contest({str(run): (one_thread, work()) for run in range(4)}) as started:  # as the engine of sweeps has them
         runs = list(started.values())
         together: dict[int, list[float]] = {1: [], 2: [], 4: []}
         for _ in range(turns):
@@ -172,6 +183,24 @@ def costs(device: str, turns: int, steps: int) -> dict[str, list[dict[str, float
                 all_turns.append(count * runs[0].end())
         found["rows of an epoch"] = _doubled({rows: min(all_turns) for rows, all_turns in epochs.items()})
     return found
+
+
+def start(device: str) -> dict[str, float]:
+    """Return the seconds until a new process has imported sitar, and until its first step is done after that."""
+    script = (
+        "import time; began = time.perf_counter(); import contestants, sitar.training.run; "
+        "imported = time.perf_counter(); "
+        f"contestants.ours(contestants.Work({PRESETS[device]!r}, {IMAGE}, 2048, {device!r}))(1); "
+        "print(imported - began, time.perf_counter() - imported)"
+    )
+    taken = [
+        subprocess.run(
+            [sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+        for _ in range(3)
+    ]
+    imported, ready = zip(*(map(float, one.stdout.split()[-2:]) for one in taken), strict=True)
+    return {"seconds_to_import": round(min(imported), 2), "seconds_to_first_step": round(min(ready), 2)}
 
 
 def _doubled(milliseconds: dict[int, float]) -> list[dict[str, float]]:
@@ -257,8 +286,10 @@ def main() -> None:
         "preset": PRESETS[given.device], "turns": turns, "steps": steps, "load_before": round(load, 1),
         **contests(given.device, turns, steps),
     }  # fmt: skip
-    for title in ("images", "features"):
+    for title in CONTESTS:
         show(title, [{"": name, **row} for name, row in found[title].items()])
+    found["start"] = start(given.device)
+    show("start", [found["start"]])
     found["limit"] = limit(given.device, found["images"][SITAR]["milliseconds"])
     show("limit", [found["limit"]])
     found["costs"] = costs(given.device, turns, steps)

@@ -68,8 +68,13 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def ours(work: Work) -> Turn:
-    """Train as `sitar train` does, on the number of threads that it would choose."""
+def one_thread(work: Work) -> Turn:
+    """Train as one of several runs that `sitar sweep` makes side by side: on one thread."""
+    return ours(work, threads=1)
+
+
+def ours(work: Work, threads: int | None = None) -> Turn:
+    """Train as `sitar train` does, on the number of threads that it would choose, unless one is given."""
     device = resolve_device(work.device)
     torch.manual_seed(0)
     data, config = work.data(), work.config
@@ -78,7 +83,7 @@ def ours(work: Work) -> Turn:
     lent = loop.rehearse()
     rehearsal = lent.__enter__()
     assert rehearsal is not None
-    number = number_for(Rehearsal(rehearsal.step, 10**6)) if work.device == "cpu" else 1
+    number = threads or (number_for(Rehearsal(rehearsal.step, 10**6)) if work.device == "cpu" else 1)
     steps = repeated(rehearsal.step, work.device)
 
     def turn(count: int) -> None:

@@ -19,6 +19,11 @@ COLUMNS = {
     "samples_per_second": "samples a second",
     "times_slower": "times slower",
 }
+CONTESTS = ("images", "images of 64x64", "features")
+START = {
+    "seconds_to_import": "until a new process has imported sitar",
+    "seconds_to_first_step": "from there until the first step of `PRESET` is done",
+}
 LIMIT = {
     "megabytes": "MB that a step with torch's layers reads and writes",
     "megaflops": "million operations of a step",
@@ -36,10 +41,13 @@ def tables(name: str, record: dict[str, Any]) -> Iterator[str]:
     def value(number: float, path: str) -> str:
         return f"{number:,}<!-- {name}: {path} -->"
 
-    for title in ("images", "features"):
+    for title in CONTESTS:
         yield from ("", f"| {title} | {' | '.join(COLUMNS.values())} |", "|---" * (1 + len(COLUMNS)) + "|")
         for rival, row in record[title].items():
             yield f"| {rival} | " + " | ".join(value(row[key], f"{title}.{rival}.{key}") for key in COLUMNS) + " |"
+    yield from ("", "| start | seconds |", "|---|---|")
+    for key, meaning in START.items():
+        yield f"| {meaning.replace('PRESET', record['preset'])} | {value(record['start'][key], f'start.{key}')} |"
     yield from ("", "| the limit | |", "|---|---|")
     for key, meaning in LIMIT.items():
         yield f"| {meaning} | {value(record['limit'][key], f'limit.{key}')} |"

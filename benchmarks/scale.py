@@ -121,7 +121,7 @@ def cost_of_step(preset: str, shape: tuple[int, ...], overrides: list[str]) -> d
 
 
 def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Compute bytes and hours, from the rates that were measured."""
+    """Compute bytes and hours from the rates that were measured, and money from the price of an hour."""
     measured = json.loads((RECORDS / "rows.json").read_text(encoding="utf-8"))["measurements"]
     rows = next(one for one in reversed(measured) if "prepare" in one)
     images = json.loads((RECORDS / "images_speed.json").read_text(encoding="utf-8"))["measurements"][-1]
@@ -136,6 +136,8 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
     listed = []
     for what, (samples, size, per_core) in kinds.items():
         gigabytes, flops = samples * size / 1e9, found["steps"][what]["flops"]
+        to_prepare = samples / per_core / 3600
+        computing, reading = samples * flops / (gigaflops * 1e9) / 3600, gigabytes / disk / 3600
         listed.append(
             {
                 "of": what,
@@ -143,11 +145,13 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
                 "flops_a_sample": flops,
                 "cache_terabytes": gigabytes / 1e3,
                 "labels_gigabytes": 5 * 8 * samples / 1e9,
-                "core_hours_to_prepare": samples / per_core / 3600,
-                "disk_hours_an_epoch": gigabytes / disk / 3600,
+                "core_hours_to_prepare": to_prepare,
+                "disk_hours_an_epoch": reading,
                 "petaflops_an_epoch": samples * flops / 1e15,
-                "hours_an_epoch_at_the_measured_rate": samples * flops / (gigaflops * 1e9) / 3600,
+                "hours_an_epoch_at_the_measured_rate": computing,
                 "disk_hours_in_random_rows": samples / found["disk"]["random"]["rows_per_second"] / 3600,
+                "money_to_prepare": found["price_an_hour"] * to_prepare / found["cores"],
+                "money_an_epoch": found["price_an_hour"] * max(computing, reading),
             }
         )
     return listed
@@ -169,14 +173,18 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="of the file that the disk is tried with")
     parser.add_argument("--within", type=Path, default=Path(tempfile.gettempdir()), help="folder on the disk to try")
+    parser.add_argument("--price", type=float, default=0.1, help="of an hour of the machine, in your currency")
     parser.add_argument("--out", type=Path, help="a record to write")
     options = parser.parse_args()
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
     record: dict[str, Any] = {
         "what": "Rates of a machine, and what many samples cost at these rates.",
-        "command": f"python benchmarks/scale.py --device {options.device}",
-        "machine": f"{name}, with other work on it" if device.type == "cpu" else name,
+        "command": f"python benchmarks/scale.py --device {options.device} --price {options.price}",
+        "machine": name,
+        "cores": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 1),
+        "price_an_hour": options.price,
         "device": rates_of(device),
         "disk": rates_of_disk(options.within, options.gigabytes),
         "steps": {

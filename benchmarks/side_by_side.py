@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contestants import Contestant, Work, ours
+from contestants import Contestant, Work, one_thread
 from seeds import SHAPES
 
 from sitar.devices import device_name, resolve_device
@@ -28,7 +28,7 @@ TRIAL = 20  # steps that tell how many fill the time of a turn
 def measure(work: Work, numbers: list[int], seconds: float) -> list[dict[str, Any]]:
     """Return what a step of each run takes, and what one step takes of the device, for each number of runs."""
     batch = work.config.train.batch_size
-    runs = [Contestant(ours, work) for _ in range(max(numbers))]
+    runs = [Contestant(one_thread, work) for _ in range(max(numbers))]
     rows = []
     try:
         for run in runs:

@@ -28,6 +28,7 @@ RHOS, SITE_RHOS = (0.5, 0.7, 0.9, 1.0), (0.98, 0.5)
 AUTO = ["method.name=sitar_auto", "method.noise=swap", "method.alpha=1", "method.lambda=10"]
 WATCHED = ["train.evaluate=[val,val_ood]", "train.selection=val_class_balanced"]  # as the presets for one's own data
 SMALL = ["data.train_size=5000", "data.eval_size=2000", "data.seed=100", "train.epochs=30", "train.evaluate_every=2"]
+STEPS = ["train.batch_size=128", "train.learning_rate=0.002"]  # those of the demo when the rule was chosen
 METRICS = ("average", "worst_group", "core_auc")
 JUDGED = {"planted": ("worst_group", "core_auc"), "ColorMNIST": ("average",), "sites": ("worst_group", "average")}
 STEADY = 0.95  # share of classes that must stay under the noise
@@ -41,7 +42,7 @@ def tasks() -> dict[str, tuple[str, list[str]]]:
         for name, words in settings(SIZE, SETTINGS_SEED).items()
     }
     for rho in RHOS:
-        words = [*AUTO, *WATCHED, *SMALL, f"data.rho={rho}"]
+        words = [*AUTO, *WATCHED, *SMALL, *STEPS, f"data.rho={rho}"]
         found[f"ColorMNIST, rho = {rho:g}"] = ("demo/sitar", words)
     for rho in SITE_RHOS:
         words = [*AUTO, *WATCHED, *SMALL, "model.channels=[8,16]", "train.learning_rate=0.002", f"data.rho={rho}"]

@@ -608,6 +608,34 @@ def test_captured_step_equals_eager_step(kind: str, tmp_path: Path) -> None:
     assert_close_runs(folders[1], folders[0])
 
 
+ON_GPU = (pytest.mark.gpu, GPU)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("method", ["erm", "sitar"])
+@pytest.mark.parametrize(
+    ("device", "ways"),
+    [
+        pytest.param("cpu", {"compile": True}, marks=(pytest.mark.ci, COMPILER)),
+        pytest.param("cuda", {"step": "captured"}, marks=ON_GPU),
+        pytest.param("cuda", {"step": "captured", "compile": True}, marks=ON_GPU),
+    ],
+    ids=["compiled on a CPU", "captured", "compiled and captured"],
+)
+def test_the_first_twenty_steps_have_the_losses_of_eager_ones(
+    method: str, device: str, ways: dict[str, Any], tmp_path: Path
+) -> None:
+    """Every epoch is one step here, so the log has the loss of every step."""
+    losses = []
+    for name, way in {"eager": {"step": "eager"}, "other": ways}.items():
+        one_step = {**TINY_TRAIN, "epochs": 20, "batch_size": TINY_DATA["train_size"], "learning_rate": 1e-3, **way}
+        folder = run(settings(method, train=one_step), tmp_path / name, device=device)
+        losses.append([line["loss"] for line in metrics(folder)])
+    assert len(losses[0]) == 20
+    assert losses[0][-1] < 0.99 * losses[0][0], "it learns nothing"
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 @pytest.mark.gpu
 @GPU
 @pytest.mark.filterwarnings("default")

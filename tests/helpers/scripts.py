@@ -18,5 +18,6 @@ def script(path: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its data classes look for their types
     spec.loader.exec_module(module)
     return module

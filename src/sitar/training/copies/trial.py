@@ -1,7 +1,8 @@
 """Try out a stacked step: whether it computes what single runs compute, and whether it is faster than they are.
 
 Nothing is taken on trust. Before copies are trained as one, terms, gradients and buffers of every copy are computed in
-both ways on its first batch. Where they differ, or where vmap cannot run the loss, copies are trained one by one.
+both ways on its first batch. Where they differ, or where vmap cannot run the loss, copies are trained one by one. The
+comparison leaves out TF32, in which cuDNN rounds a grouped convolution otherwise than single ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sitar.training.step import EagerStep
 
 Stacking = Literal["auto", "always", "never"]
 GAIN = 0.95  # of the time of single steps, which a stacked one may take at most
-TOLERANCE = {"cpu": 1e-3, "cuda": 1e-2}  # of the largest value; a CUDA device may compute in TF32
+TOLERANCE = {"cpu": 1e-3, "cuda": 1e-2}  # of the largest value; matrix products of a user may be in TF32
 MIXED_TOLERANCE = 0.1  # with bfloat16
 SMALL = 0.01  # of the loss, below which a term is compared with that, and of the largest gradient
 
@@ -112,11 +113,11 @@ def build(turns: Sequence[Turn], way: str) -> StackedStep:
         for turn in turns
     ]
     sizes = {"batch_size": plan.batch_size, "steps": plan.steps, "device": loop.device, "config": loop.config.train}
-    with _left_as_it_is([copy.method for copy in copies]):
+    with _left_as_it_is([copy.method for copy in copies]), _convolutions_in_float32():
         alone = [_look_alone(turn, sizes) for turn in turns]
     try:
         step = StackedStep(copies, loop.train, **sizes, way=way)
-        with _left_as_it_is([copy.method for copy in copies]):
+        with _left_as_it_is([copy.method for copy in copies]), _convolutions_in_float32():
             together = _look_together(step, turns)
             buffers = [_buffers(copy.method) for copy in copies]
     except (RuntimeError, ValueError, NotImplementedError) as error:
@@ -202,6 +203,15 @@ def _left_as_it_is(modules: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for restore in restores:
             restore()
+
+
+@contextmanager
+def _convolutions_in_float32() -> Iterator[None]:
+    before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def _has_convolutions(method: nn.Module) -> bool:
