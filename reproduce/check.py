@@ -14,8 +14,9 @@ needs a value, unless the comment says where it comes from:
 
 In the line below a table, these two speak for the whole table.
 
-What looks measured is a number with decimals, or one before %, "points" or "±". `NAME = NUMBER` is a setting. Code and
-links do not count. Pages that a table or a script makes must be what it makes now. `--write` corrects what differs.
+What looks measured is a number with decimals, or one before %, "points", "±" or a unit of time or size (ms, s, min, h,
+KB to TB, KiB to TiB). `NAME = NUMBER` is a setting. Code and links do not count. Pages that a table or a script makes
+must be what it makes now. `--write` corrects what differs.
 
 The records themselves are compared first, with the checksums in records/SHA256SUMS. After a new record, `--write` notes
 its checksum.
@@ -51,6 +52,8 @@ SETTING = re.compile(
     r"(?:=|\b(?:alpha|beta|gamma|lambda|rho|q)(?: of)?)\s-?[\d.]+\b(?:,?\s(?:and|to|or)\s-?[\d.]+\b(?!\s?%))?"
     r"|\d+\.\d+\.\d+|Sec\.\s[\d.]+"
 )
+UNIT = r"(?:ms|s|min|h|kB|[KMGT]i?B)\b"  # of time or size
+MEASURED = re.compile(rf"(?:\s(?:and|to|or|of)\s[\d.,]+)?(?:\s?%|\s(?:points?\b|±|{UNIT}))")  # what stands after it
 BLOCK = re.compile(r"\n[ \t]*\n|\n(?=\s*(?:[-*] |\d+\. |\|))")  # a paragraph, an item of a list, a row of a table
 
 DECLARED_TABLE = re.compile(r"(?:^[ \t]*\|.*\n)+[ \t]*<!-- *(?:not measured|no record):", re.MULTILINE)
@@ -251,8 +254,7 @@ def stretches(text: str) -> Iterator[tuple[list[Number], str | None, int]]:
 def _numbers(quiet: str, start: int, end: int, settings: list[tuple[int, int]]) -> Iterator[Number]:
     for match in NUMBER.finditer(quiet, start, end):
         word = match[0]
-        after = quiet[match.end() : match.end() + 30]
-        measured = "." in word or re.match(r"(\s(and|to|or)\s[\d.]+)?(\s?%|\s(points?\b|±))", after)
+        measured = "." in word or MEASURED.match(quiet, match.end())
         setting = any(a <= match.start() < b for a, b in settings)
         yield Number(match.start(), match.end(), word, bool(measured) and not setting and word != records.NOT_RUN)
 

@@ -95,6 +95,24 @@ def test_a_number_without_a_source_fails(check, own: Path) -> None:
     assert [text[:16] for text in said(check)] == ["docs/page.md:2: ", "docs/page.md:6: "]
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It took 5 min 40 s on 2 cores.", ["5", "40"]),
+        ("A process held 103 of 100 MB.", ["103", "100"]),
+        ("Between 15 and 16 s, or 300 ms, or 2 h.", ["15", "16", "300", "2"]),
+        ("12 GB, 94 MB, 8 KB and 512 MiB.", ["12", "94", "8", "512"]),
+        ("At 64 GB/s.", ["64"]),
+        ("10 MNIST digits, 3 sites, 4 hospitals, 2 minima, 5 GBs and `12 GB`.", []),
+    ],
+)
+def test_a_number_of_time_or_size_looks_measured(check, own: Path, text: str, found: list[str]) -> None:
+    (own / "docs" / "page.md").write_text(f"{text}\n", encoding="utf-8")
+    assert said(check) == [
+        f"docs/page.md:1: {n} has no source: add <!-- VALUE --> or <!-- not measured: REASON -->" for n in found
+    ]
+
+
 def test_a_comment_speaks_for_its_own_block_only(check, own: Path) -> None:
     page = own / "docs" / "page.md"
     page.write_text("| x | 1.5 |\n| a | 50.0 | 61.0<!-- t; a; low; OOD; low to high --> |\n", encoding="utf-8")

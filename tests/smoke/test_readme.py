@@ -86,6 +86,100 @@ def test_the_noise_of_the_paper_reaches_its_targets(column: str, target: float) 
     assert mean(found) >= target
 
 
+def row_values(row: str, place: str) -> list[float]:
+    """Return the values of a row, or of a difference of rows: `TABLE; COLUMN; SPLIT` is the place."""
+    table, rest = place.split("; ", 1)
+    return list(script("reproduce/values.py").sample(f"{table}; {row}; {rest}").values())
+
+
+def ends(row: str, place: str) -> tuple[float, float]:
+    """Return the 95 % interval over seeds."""
+    return script("reproduce/values.py").interval(dict(enumerate(row_values(row, place))))
+
+
+def average(row: str, place: str) -> float:
+    return mean(row_values(row, place))
+
+
+def rows_of(table: str) -> list[str]:
+    return list(script("reproduce/values.py").records.load_table(table)["rows"])
+
+
+def test_all_other_methods_but_chroma_vae_fall_where_nothing_contradicts_the_colour() -> None:
+    """Every row at rho = 1.0. Rows of SITAR, all noise alike and the oracle are not other methods."""
+    found = {row: row_values(row, "baselines; rho = 1.0; OOD") for row in rows_of("baselines")}
+    others = {row: seen for row, seen in found.items() if seen and not row.startswith(("sitar", "isotropic", "oracle"))}
+    chroma = {row: seen for row, seen in others.items() if row.startswith("Chroma-VAE")}
+    assert len(chroma) >= 3
+    assert min(min(seen) for seen in chroma.values()) > 20
+    fallen = {row: max(seen) for row, seen in others.items() if row not in chroma}
+    assert len(fallen) >= 15
+    assert max(fallen.values()) < 0.5, fallen
+
+
+CELEBA = [f"celeba; {task}; worst group" for task in ("Blond/Gender", "Attractive/Smiling")]
+CHOSEN = [f"celeba_pretrained; Blond/Gender; worst group, chosen {how} groups" for how in ("without", "with")]
+BAR = ["bar; BAR; average", "bar_frozen; BAR; average"]
+SITES = "sites; rho = 0.98; unseen sites"
+SITES_FACES = "sites_faces; rho = 0.98; unseen sites"
+
+
+@pytest.mark.parametrize("place", CELEBA)
+def test_celeba_owes_its_gain_to_the_vae_and_not_to_the_noise(place: str) -> None:
+    sitar = "sitar (axis noise, alpha 0.1, the paper's)"
+    assert ends(f"{sitar} - ERM", place)[0] > 20
+    assert ends("control - ERM", place)[0] > 10
+    low, high = ends(f"{sitar} - control", place)
+    assert low < 0 < high
+    assert abs(average(f"{sitar} - control", place)) < 5
+
+
+def test_label_and_shortcut_that_exchange_their_roles_take_back_the_gain() -> None:
+    for row in ("control, 10 axes", "sitar, 10 axes"):
+        assert abs(average(f"{row} - ERM", "exchange; mean of columns; worst group")) < 5
+        assert ends(f"{row} - ERM", "exchange; mean of columns; core AUC")[1] < -5
+
+
+@pytest.mark.parametrize("label", ["Black_Hair", "Smiling"])
+def test_the_noise_gains_where_it_is_told_what_to_ignore(label: str) -> None:
+    told = f"{label} with Male, gender from other faces, swap"
+    for metric in ("worst group", "core AUC"):
+        assert len(row_values(told, f"nuisances_faces; CelebA; {metric}")) == 5
+        assert ends(f"{told} - {label} with Male, control", f"nuisances_faces; CelebA; {metric}")[0] > 0
+    assert ends(f"{label} with Male, ERM - {told}", "nuisances_faces; CelebA; core AUC")[0] > 0
+
+
+def test_behind_pretrained_encoders_sitar_cannot_be_told_from_erm_or_is_below() -> None:
+    found = {
+        (row, place): ends(f"{row} - ERM", place)
+        for place in (*BAR, *CHOSEN)
+        for row in rows_of(place.partition(";")[0])
+        if row.startswith("sitar") and row_values(row, place)
+    }
+    assert len(found) >= 8
+    assert all(low < 0 for low, _ in found.values()), found
+    assert any(high > 0 for _, high in found.values())  # cannot be told
+    assert any(high < 0 for _, high in found.values())  # is below
+
+
+def test_on_sites_the_noise_gains_less_than_the_vae_costs() -> None:
+    for place, gaining in ((SITES, ("sitar (axis noise, the paper's)", "sitar_best")), (SITES_FACES, ("sitar_best",))):
+        for row in gaining:
+            assert ends(f"{row} - control", place)[0] > 0
+            assert ends(f"ERM - {row}", place)[0] > 0
+    low, high = ends("sitar (axis noise, the paper's) - control", SITES_FACES)
+    assert low < 0 < high
+
+
+def test_the_losses_that_are_told_are_losses() -> None:
+    assert average("sitar", CHOSEN[1]) < average("control", CHOSEN[1]) < average("LfF", CHOSEN[1])
+    for place in CELEBA:
+        ours = max(average(row, place) for row in ("sitar (axis noise, alpha 0.1, the paper's)", "sitar_best"))
+        assert min(average("isotropic noise", place), average("Chroma-VAE, MLP head", place)) > ours
+    ours = max(average(row, BAR[1]) for row in rows_of("bar_frozen") if row.startswith("sitar"))
+    assert ours < average("Jacobian penalty", BAR[1]) < average("ERM", BAR[1])
+
+
 def test_the_demo_holds_in_the_record_on_three_seeds() -> None:
     runs = json.loads((ROOT / "reproduce/records/demo.json").read_text(encoding="utf-8"))["runs"]
     found = {(run["preset"], run["seed"]): run["splits"]["ood_test"]["average"] for run in runs}

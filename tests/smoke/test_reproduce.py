@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -354,6 +356,32 @@ def test_a_row_with_earlier_settings_is_named(runner, own: Path) -> None:
     page = runner.render("t")
     assert "| a | 90.0 (1 seed) |" in page
     assert "‡" not in page
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_commit_of_a_record_is_in_the_history_or_explained() -> None:
+    folder = ROOT / "reproduce" / "records"
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("it needs a clone with its whole history")
+    history = git("rev-list", "HEAD")
+    explained = (folder / "README.md").read_text(encoding="utf-8")
+    named = {
+        (record.stem, commit)
+        for record in folder.glob("*.json")
+        for commit in re.findall(r'"commit": "([^"]+)"', record.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    lines = [line for line in explained.splitlines() if line.startswith("|")]
+    unknown = {
+        (record, commit)
+        for record, commit in named
+        if (commit.endswith("-dirty") or f"\n{commit}" not in f"\n{history}")
+        and not any(commit[:7] in line and record in line for line in lines)
+    }
+    assert not unknown
 
 
 @pytest.mark.parametrize(("name", "attribute", "tied"), [("color_mnist", "color", 0.9), ("sites", "site", 0.98)])

@@ -157,6 +157,22 @@ def test_paper_preset_has_the_papers_numbers():
     assert (method.noise, method.noise_distribution, config.data.rho) == ("axis", "gaussian", 0.9)
 
 
+@pytest.mark.parametrize(
+    ("data", "epochs", "copies"), [("celeba", 2, 50), ("waterbirds", 60, 100)], ids=["celeba", "waterbirds"]
+)
+def test_jtt_has_its_authors_numbers(data: str, epochs: int, copies: int) -> None:
+    """In their repository: `--final_epoch`, and `JTT_upweight_` in the names of folders (docs/protocol.md#jtt)."""
+    for folder in (data, f"{data}_pretrained"):
+        method = load_config(f"{folder}/jtt").method
+        assert (method.first_epochs, method.copies) == (epochs, copies)
+
+
+def test_jtt_leaves_errors_after_sixty_epochs_of_a_pretrained_encoder() -> None:
+    """The authors' strong weight decay does so, with their optimiser."""
+    train = load_config("waterbirds_pretrained/jtt").train
+    assert (train.optimiser, train.learning_rate, train.momentum, train.weight_decay) == ("sgd", 1e-5, 0.9, 1.0)
+
+
 def test_control_has_neither_noise_nor_consistency():
     method = load_config("color_mnist/control").method
     assert (method.alpha, method.lambda_, method.beta) == (0, 0, 2)

@@ -1,4 +1,4 @@
-"""A column of words keeps each word once, and for every row its place. So ten million rows cost 40 MB, not a list."""
+"""A column of words keeps each word once, and for every row its place. So a row costs four bytes, not a string."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """JTT, just train twice (Liu et al., 2021), gives more weight, in a second training, to what a first model gets wrong.
 
 Departures: none in the algorithm; network, optimiser, epochs and weight decay are those of every method, where the
-authors have a strong weight decay (docs/methods/jtt.md).
+authors have a strong weight decay. One preset has theirs (docs/methods/jtt.md).
 """
 
 from __future__ import annotations
