@@ -109,6 +109,19 @@ def test_a_method_helps_only_if_all_seeds_agree(gain_map: Any) -> None:
     assert gain_map.outcome([0.9, 0.8, 0.7]) == "nothing"
 
 
+def test_several_shortcuts_are_compared_with_one_setting_by_setting(gain_map: Any) -> None:
+    of = gain_map.by_number(
+        {
+            "setting 0, 1 shortcut": [1.0, 3.0],
+            "setting 0, 4 shortcuts": [7.0, 9.0],
+            "setting 1, 1 shortcut": [0.0, 1.0],
+            "setting 1, 4 shortcuts": [0.0, -1.0],
+        }
+    )
+    assert of["1 shortcut"] == {"setting 0": 2.0, "setting 1": 0.5}
+    assert gain_map.against_one(of) == {"4 shortcuts": [6.0, -1.0]}
+
+
 def test_the_interval_of_a_share_is_wilsons(gain_map: Any) -> None:
     for right, n in ((0, 9), (7, 9), (20, 31)):
         theirs = binomtest(right, n).proportion_ci(method="wilson")
