@@ -54,6 +54,23 @@ def test_auto_has_the_same_settings_and_was_chosen_on_others(drawn: Any) -> None
     assert rule.SEED >= 100
 
 
+def test_each_number_of_shortcuts_has_the_same_settings_and_none_is_of_the_map(drawn: Any) -> None:
+    tables = [
+        yaml.safe_load((ROOT / "reproduce" / f"{name}.yaml").read_text(encoding="utf-8"))["columns"]
+        for name in ("planted", "planted_shortcuts")
+    ]
+    assert tables[1] == drawn.with_shortcuts()
+    columns = {name: dict(word.split("=") for word in words) for name, words in tables[1].items()}
+    assert len(columns) == drawn.NUMBERS_SIZE * len(drawn.NUMBERS)
+    for name, knobs in columns.items():
+        setting, number = name.split(", ")
+        assert knobs["data.shortcuts"] == number.split()[0]
+        assert knobs | {"data.shortcuts": "1"} == columns[f"{setting}, 1 shortcut"]
+    seeds = {f"data.seed={knobs['data.seed']}" for knobs in columns.values()}
+    others = [drawn.settings(drawn.TUNING_SIZE, drawn.TUNING_SEED), tables[0]]
+    assert not seeds & {word for columns in others for words in columns.values() for word in words}
+
+
 def test_settings_fill_the_ranges(drawn: Any) -> None:
     found = [drawn.values(list(point)) for point in np.random.default_rng(0).random((400, len(drawn.KNOBS)))]
     assert {value["rho"] for value in found} == set(drawn.RHOS)
@@ -90,6 +107,19 @@ def test_a_method_helps_only_if_all_seeds_agree(gain_map: Any) -> None:
     assert gain_map.outcome([9, 3, -0.5]) == "nothing"
     assert gain_map.outcome([-2, -3, -0.5]) == "costs"
     assert gain_map.outcome([0.9, 0.8, 0.7]) == "nothing"
+
+
+def test_several_shortcuts_are_compared_with_one_setting_by_setting(gain_map: Any) -> None:
+    of = gain_map.by_number(
+        {
+            "setting 0, 1 shortcut": [1.0, 3.0],
+            "setting 0, 4 shortcuts": [7.0, 9.0],
+            "setting 1, 1 shortcut": [0.0, 1.0],
+            "setting 1, 4 shortcuts": [0.0, -1.0],
+        }
+    )
+    assert of["1 shortcut"] == {"setting 0": 2.0, "setting 1": 0.5}
+    assert gain_map.against_one(of) == {"4 shortcuts": [6.0, -1.0]}
 
 
 def test_the_interval_of_a_share_is_wilsons(gain_map: Any) -> None:

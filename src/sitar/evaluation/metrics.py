@@ -252,6 +252,7 @@ def class_of_value(p: Predictions) -> dict[int, int] | None:
 
     It is the class in which the value has the largest share. Where all classes have the same shares, nothing goes with
     anything in training, and the cells that follow the shortcut decide. It is None where these are not known either.
+    Where they are known, a value that has no such cell goes with no class.
     """
     if p.group_share is None or not p.num_attribute_values:
         return None
@@ -260,7 +261,9 @@ def class_of_value(p: Predictions) -> dict[int, int] | None:
     within = np.where(classes[:, None], share / np.where(classes, share.sum(1), 1)[:, None], -1)
     if np.allclose(within[classes], within[classes][:1]):
         return {value: label for label, value in p.majority} or None
-    return {int(value): int(within[:, value].argmax()) for value in np.flatnonzero(share.sum(0) > 0)}
+    following = {value for _, value in p.majority} or set(range(p.num_attribute_values))
+    seen = np.flatnonzero(share.sum(0) > 0).tolist()
+    return {value: int(within[:, value].argmax()) for value in seen if value in following}
 
 
 def auc_interval(auc: AUC | None, z: float = 1.96) -> list[float] | None:

@@ -236,6 +236,19 @@ def test_a_rare_class_still_goes_with_the_value_that_it_prefers():
     assert metrics.class_of_value(p) == {0: 1, 1: 0}
 
 
+def test_a_value_that_no_cell_of_the_majority_has_goes_with_no_class():
+    """Two shortcuts may contradict each other: value 1 is neither of class 0 nor of class 1."""
+    logits, y, _ = predictions()
+    value = np.random.default_rng(1).integers(0, 3, len(y))
+    names = tuple(f"g{i}" for i in range(6))
+    p = Predictions(logits, y, 3 * y + value, names, (0.3, 0.11, 0.1, 0.1, 0.09, 0.3), frozenset({(0, 0), (1, 2)}))
+    assert metrics.class_of_value(p) == {0: 0, 2: 1}
+    odds, told = evidence(logits)[:, 1], value != 1
+    follows = [roc_auc_score(value[told & (y == c)] == 2, odds[told & (y == c)]) for c in (0, 1)]
+    close(metrics.shortcut_auc(p).value, np.mean(follows))
+    assert metrics.class_of_value(dataclasses.replace(p, majority=frozenset())) == {0: 0, 1: 0, 2: 1}
+
+
 def test_sure_predictions_are_told_apart():
     """Probabilities of 1 - 1e-40 are all 1, and their evidence is not."""
     logits = np.array([[0, 100], [0, 200], [0, 300], [0, 400]], dtype=np.float32)

@@ -11,11 +11,17 @@ has features of its own, and by a random rotation if it is 1.
 
 The label is the sign of the core, wrong in a share `label_noise`. In training, the shortcut follows the label in a
 share `rho` of the samples. `val` and `id_test` are like training. In `val_ood` and `ood_test` the two are independent.
+
+There may be several shortcuts. Each has places of its own, as strong as those of a single one, and follows the label by
+a draw of its own. So a sample can agree with some and contradict others. The attribute is the signs of all shortcuts
+together, such as `+-`: a group is a label and these signs, and the core AUC holds every shortcut still. A sample is of
+the majority if all shortcuts agree with its label. Mixed signs go with no class, so the shortcut AUC leaves them out.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -47,6 +53,7 @@ class PlantedConfig(DataConfig):
     shortcut_bend: float = Field(default=0.0, ge=0, le=1, description="0: a linear model sees the shortcut")
     shortcut_parts: int = Field(default=1, ge=1, description="places that show the shortcut")
     shortcut_scale: float = Field(default=1.0, gt=0, description="size of the shortcut's features")
+    shortcuts: int = Field(default=1, ge=1, le=6, description="shortcuts; each follows the label by its own draw")
     mixing: float = Field(default=1.0, ge=0, le=1, description="0: each cue has its own features; 1: all are rotated")
     features: int = Field(default=32, ge=4, le=4096, description="number of features, those of the cues included")
     train_size: int = Field(default=4000, ge=2, le=1_000_000, description="samples to train on")
@@ -55,11 +62,20 @@ class PlantedConfig(DataConfig):
 
     @model_validator(mode="after")
     def _room(self) -> PlantedConfig:
-        needed = 2 * (self.core_parts + self.shortcut_parts)
+        needed = 2 * (self.core_parts + self.shortcuts * self.shortcut_parts)
         if needed > self.features:
+            of = f" of {self.shortcuts} shortcuts" if self.shortcuts > 1 else ""
             raise ValueError(
-                f"core_parts and shortcut_parts need {needed} features, two for each place, and there are "
+                f"core_parts and shortcut_parts{of} need {needed} features, two for each place, and there are "
                 f"{self.features}: set features={needed} or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_label(self) -> PlantedConfig:
+        if self.label == "shortcut" and self.shortcuts > 1:
+            raise ValueError(
+                f"label=shortcut predicts the one shortcut, but shortcuts={self.shortcuts}: leave one of them out"
             )
         return self
 
@@ -109,20 +125,22 @@ def _draw(config: PlantedConfig) -> tuple[SampleTable, NDArray[np.float32]]:
     rho = np.array([follow.get(name, INDEPENDENT) for name in sizes]).repeat(list(sizes.values()))
     core = random.choice([-1, 1], len(split))
     label = np.where(random.random(len(split)) < config.label_noise, -core, core)
-    shortcut = np.where(random.random(len(split)) < rho, label, -label)
+    agree = random.random((len(split), config.shortcuts)) < rho[:, None]
+    shortcuts = np.where(agree, label[:, None], -label[:, None])
+    shortcut = Cue(config.shortcut_strength, config.shortcut_bend, config.shortcut_parts, config.shortcut_scale)
     cues = [
         Cue(config.core_strength, config.core_bend, config.core_parts, config.core_scale).show(core, random),
-        Cue(
-            config.shortcut_strength, config.shortcut_bend, config.shortcut_parts, config.shortcut_scale
-        ).show(shortcut, random),
-    ]  # fmt: skip
+        *(shortcut.show(sign, random) for sign in shortcuts.T),
+    ]
     rest = config.features - sum(cue.shape[1] for cue in cues)
     x = np.concatenate([*cues, random.standard_normal((len(split), rest))], axis=1)
     x = (x @ _rotation(config, np.random.default_rng((config.seed, 1)))).astype(np.float32)
-    told = {"core": (label > 0).astype(np.int64), "shortcut": (shortcut > 0).astype(np.int64)}
+    places = 2 ** np.arange(config.shortcuts)[::-1]  # so that values are in the order of itertools.product
+    told = {"core": (label > 0).astype(np.int64), "shortcut": (shortcuts > 0) @ places}
     other = "shortcut" if config.label == "core" else "core"
-    values = (f"{other} -", f"{other} +")
-    follows = frozenset({(0, 0), (1, 1)} if config.rho >= INDEPENDENT else {(0, 1), (1, 0)})
+    values = tuple(f"{other} {''.join(signs)}" for signs in itertools.product("-+", repeat=config.shortcuts))
+    last = len(values) - 1
+    follows = frozenset({(0, 0), (1, last)} if config.rho >= INDEPENDENT else {(0, last), (1, 0)})
     classes = (f"{config.label} -", f"{config.label} +")
     return SampleTable(np.arange(len(x)), told[config.label], split, classes, told[other], other, values, follows), x
 
