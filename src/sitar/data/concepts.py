@@ -61,7 +61,8 @@ def read_concept(name: str, config: NamedConfig, train: Stored) -> Concept:
                 f"The concept {name!r} has {count} examples {side} it. At least {LEAST_EXAMPLES} on each side are "
                 "needed, and a few hundred are better. They need no labels of your classes."
             )
-    if set(checksums(concept.x[concept.has])) == set(checksums(concept.x[~concept.has])):
+    has = torch.from_numpy(concept.has)
+    if set(checksums(concept.x[has])) == set(checksums(concept.x[~has])):
         raise DataError(
             f"The concept {name!r} has the same examples {WITH} it and {WITHOUT} it, so nothing varies with it. Put "
             "each example on one side."
