@@ -66,12 +66,12 @@ FAR, AIM = 0.1, 5.0  # the target speaks of shortcuts that are easier by more th
 TARGET = f"""\
 ## The target
 
-On the tasks whose shortcut is easier by more than {FAR:g}, SITAR should have {AIM:g} points of worst group more than its
-control, and the interval of the gain over seeds should lie above 0.
+On the tasks whose shortcut is easier by more than {FAR:g}, SITAR should have {AIM:g} points of worst group more than
+its control, and the interval of the gain over seeds should lie above 0.
 
-Both intervals are 95 % intervals by Student's t, of gains that are paired by seed. The first is over seeds: it holds the
-mean gain over these tasks. The second is over tasks: it says what to expect of another task. Neither is over images,
-because the records hold no predictions of single images.
+Both intervals are 95 % intervals by Student's t, of gains that are paired by seed. The first is over seeds: it is that
+of the mean gain over these tasks. The second is over tasks: it says what to expect of other tasks of this kind. Neither
+is over images, because the records hold no predictions of single images.
 """
 ORACLE = "oracle (ERM, groups of one size)"
 KNOWN = "val.core_auc"  # of the oracle: how well a network learns an attribute where nothing contradicts it
