@@ -164,8 +164,9 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     rule = finished.config["train"]["selection"]
     if chosen := _selections(result, lines) | _heads(result) | _candidates(result, lines, rule):
         run["selections"] = chosen
-    if "auto" in result:
-        run["auto"] = {key: _short(value) for key, value in result["auto"].items() if key != "words"}
+    for said in ("auto", "gate"):
+        if said in result:
+            run[said] = {key: _short(value) for key, value in result[said].items() if key != "words"}
     if job.get("curves"):
         run["curves"] = _curves(job["curves"], lines, folder)
     if len(lines[-1].get("shortcut_score", [])) in range(1, 33):

@@ -21,7 +21,10 @@ A value of any other record is a path in its file, with the first three statisti
     baselines_tuning.json: runs[preset=color_mnist/afr][method.gamma=2.0].val / val_ood; percent
 
 `[key=value]` keeps the items of a list that have this value, themselves or in their settings. `[key!=value]` keeps the
-others.
+others. `[key counts in TABLE]` keeps those whose value is a column of the table that counts in its means. A key of a
+list is that of all its items.
+
+    bit.json: runs[column counts in exchange].refit.worst_group; percent; mean
 
 Prose holds values in two ways. `fill` writes them where `{{ VALUE }}` or `{{ VALUE; .0 }}` (no decimals) stands. In
 Markdown, `72.2<!-- VALUE -->` is compared by check.py.
@@ -41,6 +44,7 @@ from scipy.special import stdtrit
 Sample = Mapping[Any, float]  # a value for each seed; the paper's values have the seed None
 JOINS = r" (/|and|to|±) "
 MEAN = "mean of columns"
+COUNTS = " counts in "
 
 
 class ValueNameError(Exception):
@@ -143,9 +147,7 @@ def _samples(place: str) -> list[tuple[str, Sample]]:
     if len(parts) != 4:
         raise ValueNameError(f"{place!r}: expected TABLE; ROW; COLUMN; SPLIT")
     name, *fields = parts
-    if name not in records.table_names():
-        raise ValueNameError(f"there is no table {name!r}; tables are {', '.join(records.table_names())}")
-    table = records.load_table(name)
+    table = _table(name)
     record = records.record_so_far(name)
     rows = [*table["rows"], *(f"paper, {row}" for row in table["paper"])]
     counted = [column for column in table["columns"] if column not in table.get("left_out", [])]
@@ -172,6 +174,12 @@ def _samples(place: str) -> list[tuple[str, Sample]]:
         return _difference(first, read(*(term[-1] for term in terms))) if any(len(t) > 1 for t in terms) else first
 
     return [(join, compute(terms)) for join, terms in _spread(words)]
+
+
+def _table(name: str) -> dict[str, Any]:
+    if name not in records.table_names():
+        raise ValueNameError(f"there is no table {name!r}; tables are {', '.join(records.table_names())}")
+    return records.load_table(name)
 
 
 def _terms(text: str, kind: str, known: list[str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -275,23 +283,32 @@ def _walk(content: Any, path: str) -> list[Any]:
     found = [content]
     for step, inside in re.findall(r"([^.\[\]]+)|\[([^\]]+)\]", path):
         key = step or inside
+        if step and all(isinstance(item, list) for item in found):
+            found = [one for item in found for one in item]
         if all(isinstance(item, dict) and key in item for item in found):
             found = [item[key] for item in found]
         elif inside and re.fullmatch(r"-?\d+", inside) and all(isinstance(item, list) for item in found):
             found = [item[int(inside)] for item in found]
-        elif "=" in inside:
+        elif "=" in inside or COUNTS in inside:
             each = [one for item in found for one in (item if isinstance(item, list) else [item])]
             found = [one for one in each if _has(one, inside)]
         else:
             known = ", ".join(found[0]) if isinstance(found[0], dict) else f"a {type(found[0]).__name__}"
             raise ValueNameError(f"{path!r}: there is no {key!r}; there is {known}")
         if not found:
-            raise ValueNameError(f"{path!r}: nothing has {inside}")
+            raise ValueNameError(f"{path!r}: nothing has {key}")
     return [number for item in found for number in (item if isinstance(item, list) else [item])]
 
 
 def _has(item: dict[str, Any], wanted: str) -> bool:
-    """Say whether an item has `key=value`, itself or in its settings. `key!=value` is the opposite."""
+    """Say whether an item has `key=value`, itself or in its settings. `key!=value` is the opposite.
+
+    `key counts in TABLE` asks whether the value is a column that counts in the means of the table.
+    """
+    if COUNTS in wanted:
+        key, _, name = wanted.partition(COUNTS)
+        table = _table(name)
+        return item.get(key) in table["columns"] and item.get(key) not in table.get("left_out", [])
     if "!=" in wanted:
         return not _has(item, wanted.replace("!=", "="))
     key, _, value = wanted.partition("=")

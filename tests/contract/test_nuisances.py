@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 
 from helpers.cli import sitar
 from sitar import train
-from sitar.errors import ConfigError, RunError
+from sitar.errors import ConfigError, DataError, RunError
 from sitar.functional.gate import TAU
 from sitar.run_folder import RunFolder
 
@@ -82,15 +83,54 @@ def test_a_run_whose_nuisance_changed_is_not_continued(scans: Path) -> None:
         run(scans, "told", "method.nuisances=[site]", resume=True)
 
 
-def test_a_gate_that_never_opens_says_so_and_the_run_is_the_control(
-    scans: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def _concept_of_the_classes(scans: Path, n: int) -> str:
+    """A concept of n samples of each class: one class is on the one side, and the other on the other."""
+    with (scans / "table.csv").open() as file:
+        label = {row["path"]: row["label"] for row in csv.DictReader(file)}
+    for side, wanted in (("with", "a"), ("without", "b")):
+        (scans.parent / "concept" / side).mkdir(parents=True)
+        for name in [name for name in label if label[name] == wanted][:n]:
+            shutil.copy(scans / name, scans.parent / "concept" / side)
+    return str(scans.parent / "concept")
+
+
+@pytest.mark.parametrize(
+    ("nuisance", "error"),
+    [
+        ("label_too", "label_too equals the label"),
+        ("always", "one value for all training samples"),
+        ("nothing", "no column, property, or existing file"),
+        (5, "has 5 examples with it"),
+        (40, "concept' equals the label in this data"),
+    ],
+)
+def test_a_refused_nuisance_leaves_no_run_folder(scans: Path, nuisance: str | int, error: str) -> None:
+    lines = [line.split(",") for line in (scans / "table.csv").read_text().splitlines()]
+    lines = [[*line, *(("label_too", "always") if i == 0 else (line[1] * 2, "x"))] for i, line in enumerate(lines)]
+    (scans / "table.csv").write_text("".join(",".join(line) + "\n" for line in lines))
+    if isinstance(nuisance, int):
+        nuisance = _concept_of_the_classes(scans, nuisance)
+    with pytest.raises((ConfigError, DataError), match=error):
+        run(scans, "refused", f"method.nuisances=[{nuisance}]")
+    assert not (scans.parent / "refused").exists()
+
+
+def test_a_gate_that_never_opens_says_why_and_the_run_is_the_control(
+    scans: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sitar.methods.sitar.TAU", 1.1)
+    """A latent of one axis has no rest, however well it tells the label."""
+    for i in range(160):
+        Image.new("RGB", (16, 16), (200 * (i % 2) + i // 4,) * 3).save(scans / f"{i}.png")
     with caplog.at_level(logging.WARNING):
-        closed = run(scans, "closed", "method.gate=true")
-    assert "The noise is off from here on." in caplog.text
-    assert "The gate never opened" in caplog.text
+        closed = run(scans, "closed", "method.gate=true", "model.latent_dim=1")
+    reason = f"the suspects alone hold 1.00 and the rest alone 0.00. Each must hold {TAU:g}."
+    off, never = (record.getMessage() for record in caplog.records if record.name == "sitar.methods.sitar")
+    assert off.startswith("The noise is off from here on. Of what the latent tells about the label, ")
+    assert never.startswith("The gate never opened up to the epoch that is kept, so this model was trained as the con")
+    assert off.endswith(reason)
+    assert never.endswith(reason)
     gate = closed.result()["gate"]
+    assert gate["words"].endswith(reason)
     assert not gate["open"]
     assert (gate["epochs_open"], gate["epochs"]) == (0, 2)
     assert [line["gate"] for line in closed.metrics()] == [0.0, 0.0]

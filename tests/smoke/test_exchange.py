@@ -130,6 +130,28 @@ def test_the_score_counts_signs_of_gains_without_the_tasks_for_tuning(when: Any)
     assert when.score(tasks, worse, "gain") == (1, 2)
 
 
+def test_the_target_is_asked_of_tasks_with_a_far_easier_shortcut(when: Any) -> None:
+    """Its intervals pair the seeds, and leave out a seed that a task has not."""
+    tasks = [
+        {"label": label, "attribute": "s", "tuning": label == "d", "difference": difference}
+        for label, difference in (("a", 0.2), ("b", 0.11), ("c", 0.1), ("d", 0.3))
+    ]
+    gained = {"a": (0.059, 0.061, 0.9), "b": (0.06, 0.06), "c": (-0.5, -0.5), "d": (-0.5, -0.5)}
+    first, second = when.GAINS[:2]
+    for far, reached in ((0.0, "met"), (-0.02, "missed, for the mean is below 5 points")):
+        runs = [
+            made_run(row, f"{label} with s", seed, 0.3 + seed / 10 + (gain + far if row == first.row else 0.0))
+            for row in (first.row, first.reference)
+            for label, each in gained.items()
+            for seed, gain in enumerate(each)
+        ]
+        lines = when.target(tasks, {"runs": runs})
+        assert f"- *{first.name}*: the target is {reached}." in lines
+        mean, half = 6 + 100 * far, 12.7062 * 0.05  # the gains of seeds 0 and 1 are this far from their mean
+        assert lines[2].startswith(f"| {first.name} | 2 | {mean:+.1f} | {mean - half:+.1f} to {mean + half:+.1f} | ")
+    assert lines[3] == f"| {second.name} | 0 | not run yet | | |"
+
+
 def test_the_page_and_the_figure_are_made_of_the_records(
     when: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

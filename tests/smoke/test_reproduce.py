@@ -94,6 +94,16 @@ def test_a_record_keeps_what_the_candidates_of_auto_have(runner, tmp_path: Path)
         assert run["selections"][name]["ood_test"]["average"] == round(best["ood_test"]["average"], 4)
 
 
+def test_a_record_keeps_what_the_gate_read(runner, tmp_path: Path) -> None:
+    run = described(runner, "color_mnist/sitar_best", "last", tmp_path / "gated", "method.gate=true", "train.epochs=2")
+    gate = json.loads((tmp_path / "gated" / "result.json").read_text(encoding="utf-8"))["gate"]
+    assert gate["whole"] > 0, "else this test says nothing"
+    assert [*run["gate"]] == ["tau", "open", "epochs_open", "epochs", "whole", "suspects", "rest"]
+    assert run["gate"]["epochs"] == 2
+    assert run["gate"]["rest"] == round(gate["rest"], 4)
+    assert "gate" not in described(runner, "color_mnist/sitar_best", "last", tmp_path / "plain", "train.epochs=2")
+
+
 def test_runs_are_explained_where_a_table_says_so(runner, tmp_path: Path) -> None:
     table = runner.load_table("gradcam")
     jobs = runner.jobs(table)

@@ -91,6 +91,20 @@ def test_other_records_are_read_by_their_path(values) -> None:
     assert list(values.sample("other.json: runs[rho=0.9].auc - runs[rho=0.9].n").values()) == [-1.5, -2.3]
 
 
+def test_items_of_a_record_are_kept_by_what_counts_in_a_table(values, tmp_path: Path) -> None:
+    with (tmp_path / "t.yaml").open("a", encoding="utf-8") as file:
+        file.write("left_out: [high]\n")
+    columns = {"low": [1, 2], "high": [40], "of another table": [500]}
+    items = [{"column": name, "draws": [{"auc": value} for value in auc]} for name, auc in columns.items()]
+    (tmp_path / "records" / "third.json").write_text(json.dumps({"runs": items}), encoding="utf-8")
+    assert numbers(values, "third.json: runs[column counts in t].draws.auc; mean and high") == [1.5, 2]
+    assert numbers(values, "third.json: runs.draws.auc; high") == [500]
+    with pytest.raises(values.ValueNameError, match="nothing has row counts in t"):
+        values.evaluate("third.json: runs[row counts in t].draws.auc; mean")
+    with pytest.raises(values.ValueNameError, match="no table 'u'; tables are t"):
+        values.evaluate("third.json: runs[column counts in u].draws.auc; mean")
+
+
 @pytest.mark.parametrize(
     ("expression", "said"),
     [

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sitar.config import NamedConfig
 from sitar.data.array_dataset import as_features
+from sitar.data.overlap import checksums
 from sitar.data.own_data.feature_table import FeaturesConfig, read_features
 from sitar.data.own_data.npz import read_arrays
 from sitar.data.rows import Stored
@@ -60,6 +61,12 @@ def read_concept(name: str, config: NamedConfig, train: Stored) -> Concept:
                 f"The concept {name!r} has {count} examples {side} it. At least {LEAST_EXAMPLES} on each side are "
                 "needed, and a few hundred are better. They need no labels of your classes."
             )
+    has = torch.from_numpy(concept.has)
+    if set(checksums(concept.x[has])) == set(checksums(concept.x[~has])):
+        raise DataError(
+            f"The concept {name!r} has the same examples {WITH} it and {WITHOUT} it, so nothing varies with it. Put "
+            "each example on one side."
+        )
     return concept
 
 

@@ -6,7 +6,8 @@ data need not be the column. A property of the pixels is kept as it is, because 
 A bank (`BANK`) consists of properties that no user has named. A method that asks for it decides what to do with it.
 
 Each name in `method.nuisances` is a column, else the path of a concept, else a property. A nuisance that has one value,
-or that is the label, is refused: nothing in the training data varies with it while the label stays.
+or that is the label, is refused: nothing in the training data varies with it while the label stays. A concept is known
+to be the label if its examples are samples of this data, and no class is on both sides.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sitar.data.column_values import column_values, train_files
 from sitar.data.concepts import Concept, is_concept, read_concept
 from sitar.data.image_dataset import ImageDataset
 from sitar.data.image_properties import named_properties
-from sitar.data.overlap import shared_samples
+from sitar.data.overlap import known_classes, shared_samples
 from sitar.data.types import Data, Nuisance, Nuisances
 from sitar.errors import ConfigError, DataError
 from sitar.functional.nuisance import within_classes
@@ -39,6 +40,7 @@ IMAGE_SIZE = "image_size"
 BANK = ("mean_colour", "brightness", "contrast", "blur", "border", "background", IMAGE_SIZE)
 OTHER_NAMES = {"blur": "sharpness", "mean_color": "mean colour"}
 CONSTANT = 1e-9  # a deviation below which a number is the same for all samples
+PARTLY = 0.5  # of the examples of a concept, that change class with the side: it is the label in part
 WHAT_TO_DO = (
     "Bring samples that tell the two apart, give a concept with examples from elsewhere, or ask a person about a few "
     "images (`sitar ask`)."
@@ -59,6 +61,7 @@ def read_nuisances(names: Sequence[str], config: NamedConfig, data: Data) -> Nui
         elif is_concept(name):
             concept = read_concept(name, config, data.train.x)
             examples.append(concept)
+            _refuse_the_label(name, concept, data)
             _refuse_test_samples(name, concept, data)
             about = np.concatenate([concept.x.flatten(1).numpy(), concept.has[:, None]], 1)  # and on which side each is
             found.append(_described(name, "concept", about, False, len(concept.has)))
@@ -202,6 +205,35 @@ def _warn_if_it_tells_all(name: str, values: NDArray[np.float64], y: NDArray[np.
             "%s tells the label for certain in the training data. Only you know whether the label is something else.",
             name,
         )
+
+
+def _refuse_the_label(name: str, concept: Concept, data: Data) -> None:
+    """Refuse a concept whose sides are samples of different classes. Warn of one whose sides are so in part.
+
+    Only examples that this data holds have a class. Where they are less than half of a side, nothing is known.
+    """
+    known, shares = known_classes(concept.x, data), []
+    for side in (concept.has, ~concept.has):
+        classes = known[side & (known >= 0)]
+        if 2 * len(classes) < side.sum():
+            return
+        shares.append(np.bincount(classes, minlength=len(data.classes)) / len(classes))
+    on_both, apart = bool((shares[0] * shares[1]).any()), float(np.abs(shares[0] - shares[1]).sum() / 2)
+    of_which, of_others = (
+        ", ".join(f"{data.classes[c]!r} ({share[c]:.0%})" for c in np.flatnonzero(share)) for share in shares
+    )
+    found = f"Examples with it are samples of {of_which}, and those without it of {of_others}."
+    if not on_both:
+        raise DataError(
+            f"The concept {name!r} equals the label in this data: no class is on both sides. {found} Noise along it "
+            f"would be noise along the label. Take samples of every class for both sides. {WHAT_TO_DO}"
+        )
+    if apart >= PARTLY:
+        logger.warning(
+            "The concept %r is the label in part: its sides have the classes in other shares. %s Take as many of each "
+            "class for both sides.",
+            name, found,
+        )  # fmt: skip
 
 
 def _refuse_test_samples(name: str, concept: Concept, data: Data) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,68 @@ def test_two_concepts_have_a_row_each(scans: Path, tmp_path: Path) -> None:
 def test_a_concept_of_five_images_is_refused(scans: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has 5 examples with it. At least 20 on each side"):
         told(scans, concept(tmp_path / "few", 5))
+
+
+def class_folders(scans: Path, folder: Path, with_it: Callable[[int], bool], numbers: range = range(100)) -> str:
+    """A concept of samples of the data under other names. Their label is "ab"[number % 2]."""
+    for side in ("with", "without"):
+        (folder / side).mkdir(parents=True)
+    for i in numbers:
+        shutil.copy(scans / f"{i}.png", folder / ("with" if with_it(i) else "without") / f"example_{i}.png")
+    return str(folder)
+
+
+def test_a_concept_that_is_the_label_is_named_and_refused(scans: Path, tmp_path: Path) -> None:
+    name = class_folders(scans, tmp_path / "tag", lambda i: i % 2 == 1)
+    found = "Examples with it are samples of 'b' \\(100%\\), and those without it of 'a' \\(100%\\)"
+    with pytest.raises(DataError, match=f"tag' equals the label in this data: no class is on both sides. {found}.*ask"):
+        told(scans, name)
+
+
+def test_it_is_the_label_too_if_half_of_each_side_is_of_val_or_from_elsewhere(scans: Path, tmp_path: Path) -> None:
+    name = class_folders(scans, tmp_path / "tag", lambda i: i % 2 == 0, range(60, 120))  # 20 are in val
+    for side in ("with", "without"):
+        for i in range(30):
+            Image.new("RGB", (8, 8), (i, 255, 0)).save(tmp_path / "tag" / side / f"new_{i}.png")
+    with pytest.raises(DataError, match="equals the label"):
+        told(scans, name)
+    Image.new("RGB", (8, 8), (99, 255, 0)).save(tmp_path / "tag" / "with" / "new_99.png")
+    assert told(scans, name).examples.shape[0] == 121  # too little is known of it
+
+
+def test_a_concept_that_is_the_label_in_part_is_warned_of(
+    scans: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told(scans, class_folders(scans, tmp_path / "site", lambda i: i % 2 == (i % 10 > 0)))  # the site of most samples
+    assert "site' is the label in part" in caplog.text
+    assert "with it are samples of 'a' (17%), 'b' (83%), and those without it of 'a' (100%)." in caplog.text
+    caplog.clear()
+    told(scans, class_folders(scans, tmp_path / "other", lambda i: i < 50))
+    assert "in part" not in caplog.text
+
+
+def test_a_sample_with_two_classes_says_nothing_of_a_concept(scans: Path, tmp_path: Path) -> None:
+    shutil.copy(scans / "0.png", scans / "1.png")  # 1 has the other label
+    with pytest.raises(DataError, match="equals the label"):
+        told(scans, class_folders(scans, tmp_path / "tag", lambda i: i % 2 == 1))
+
+
+def test_features_that_are_the_label_are_refused_as_a_concept(tmp_path: Path) -> None:
+    data = features_config(tmp_path)
+    loaded = load_data(data, progress=False)
+    x, y = loaded.train.x[:].numpy(), loaded.train.y.numpy()
+    elsewhere = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    np.savez(tmp_path / "c.npz", **{"with": np.concatenate([x[y == 0], elsewhere]), "without": x[y == 1]})
+    with pytest.raises(DataError, match="equals the label"):
+        read_nuisances([str(tmp_path / "c.npz")], data, loaded)
+
+
+def test_a_concept_with_the_same_examples_on_both_sides_is_refused(scans: Path, tmp_path: Path) -> None:
+    name = concept(tmp_path / "tag")
+    shutil.rmtree(tmp_path / "tag" / "without")
+    shutil.copytree(tmp_path / "tag" / "with", tmp_path / "tag" / "without")
+    with pytest.raises(DataError, match="same examples with it and without it, so nothing varies"):
+        told(scans, name)
 
 
 def test_a_folder_without_sides_is_refused(scans: Path, tmp_path: Path) -> None:

@@ -126,6 +126,15 @@ def test_another_shape_is_refused(made: Any, tmp_path: Path) -> None:
         read_unlabelled(config, data)
 
 
+def test_an_array_of_images_of_another_shape_is_refused(made: Any, tmp_path: Path) -> None:
+    config, data = made("npz of images", str(tmp_path / "new.npz"))
+    assert data.task.shape == (3, 8, 9)
+    for shape, named in (((4, 10, 9, 3), "3x10x9"), ((4, 8, 9), "1x8x9")):
+        np.savez(tmp_path / "new.npz", **{config.x_key: np.zeros(shape, dtype=np.uint8)})
+        with pytest.raises(DataError, match=rf"data.unlabelled=.*new.npz: .*shape {named}, .*trained on 3x8x9, which"):
+            read_unlabelled(config, data)
+
+
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
@@ -152,6 +161,24 @@ def test_a_method_that_needs_them_asks_for_them(name: str, tmp_path: Path) -> No
     with pytest.raises(DataError, match=r"data\.unlabelled: a folder .* \(val_ood, val\)|\(val, val_ood\)"):
         run(run_config(raw), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_refused_images_leave_no_run_folder(tmp_path: Path) -> None:
+    """Those of the test split, and those of another shape, are found before anything is written."""
+    for kind in ("folder", "npz of images"):
+        (tmp_path / kind).mkdir()
+        data = made_data.MAKERS[kind](tmp_path / kind)
+        raw = data.model_dump() | {"unlabelled": str(tmp_path / ("new" if kind == "folder" else "new.npz"))}
+        if kind == "folder":
+            table = DATASETS.get("folder").samples(data)
+            images(tmp_path / "new", range(NEW, NEW + 5))
+            judged = table.files[np.flatnonzero(table.split == "test")[0]]
+            shutil.copy(tmp_path / kind / judged, tmp_path / "new")
+        else:
+            np.savez(tmp_path / "new.npz", x=np.zeros((4, 10, 9, 3), dtype=np.uint8))
+        with pytest.raises(DataError, match="are in the split 'test'" if kind == "folder" else "shape 3x10x9"):
+            run(settings("divdis", data=raw), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_other_methods_are_not_given_them_and_say_so(tmp_path: Path, caplog: Any) -> None:
