@@ -33,7 +33,7 @@ def command(
 ) -> None:
     """Train ERM, the control and SITAR on digits whose colour gives the label away.
 
-    This takes about three minutes on a laptop.
+    This takes two to three minutes on a laptop.
     """
     started = time.perf_counter()
     folders = {label: RunFolder(out / f"{preset.rpartition('/')[2]}-seed{seed}") for label, preset in RUNS.items()}
