@@ -61,8 +61,9 @@ def main() -> None:
         "cores": os.cpu_count(), "torch": torch.__version__, "load_before": round(load, 1),
         "batch_size": train.batch_size, "epochs": train.epochs, "turns": turns,
     }  # fmt: skip
-    if given.record is not None:
-        given.record.write_text(json.dumps(record, indent=1) + "\n")
+    if given.record is not None:  # other measurements that stand there stay
+        earlier = json.loads(given.record.read_text()) if given.record.exists() else {}
+        given.record.write_text(json.dumps({**earlier, **record}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -138,6 +138,7 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
         gigabytes, flops = samples * size / 1e9, found["steps"][what]["flops"]
         to_prepare = samples / per_core / 3600
         computing, reading = samples * flops / (gigaflops * 1e9) / 3600, gigabytes / disk / 3600
+        mixed = gigabytes / (found["disk"]["blocks"]["megabytes_per_second"] / 1e3) / 3600
         listed.append(
             {
                 "of": what,
@@ -149,9 +150,10 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
                 "disk_hours_an_epoch": reading,
                 "petaflops_an_epoch": samples * flops / 1e15,
                 "hours_an_epoch_at_the_measured_rate": computing,
+                "disk_hours_in_blocks": mixed,
                 "disk_hours_in_random_rows": samples / found["disk"]["random"]["rows_per_second"] / 3600,
                 "money_to_prepare": found["price_an_hour"] * to_prepare / found["cores"],
-                "money_an_epoch": found["price_an_hour"] * max(computing, reading),
+                "money_an_epoch": found["price_an_hour"] * max(computing, mixed),
             }
         )
     return listed

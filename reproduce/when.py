@@ -135,14 +135,14 @@ def target(tasks: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> lis
         each = [by_seed for name, by_seed in gains_by_seed(record, gain).items() if name in names]
         common = set.intersection(*map(set, each)) if each else set()
         seeds = {seed: mean(by_seed[seed] for by_seed in each) for seed in common}
-        if (ends := interval(seeds)) is None:
+        if not seeds:
             lines.append(f"| {gain.name} | {len(each)} | {records.NOT_RUN} | | |")
             continue
-        gained = mean(seeds.values())
+        gained, ends = mean(seeds.values()), interval(seeds)
         over_tasks = interval(dict(enumerate(mean(by_seed.values()) for by_seed in each)))
         lines.append(f"| {gain.name} | {len(each)} | {gained:+.1f} | {_ends(ends)} | {_ends(over_tasks)} |")
         short = [f"the mean is below {AIM:g} points"] if gained < AIM else []
-        short += ["the interval over seeds reaches below 0"] if ends[0] <= 0 else []
+        short += ["the interval over seeds reaches below 0"] if ends is None or ends[0] <= 0 else []
         verdicts.append(f"- *{gain.name}*: the target is {'missed, for ' + ' and '.join(short) if short else 'met'}.")
     return [*lines, *verdicts]
 

@@ -168,8 +168,18 @@ def test_the_first_steps_on_a_gpu(
     name: str, step: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stack as one CUDA graph too, where every copy has a generator of its own."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee")
     assert_first_steps_agree(MethodCase(name), tmp_path, way, torch.device("cuda"), step=step)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("default")
+def test_grouped_convolutions_are_not_refused_for_tf32(tmp_path: Path) -> None:
+    """As a user has it: convolutions may use TF32, and the comparison of single steps and stacked ones does not."""
+    before = torch.backends.cudnn.conv.fp32_precision
+    build(first_turns(loops(MethodCase("sitar"), tmp_path, torch.device("cuda"))), "grouped")
+    assert torch.backends.cudnn.conv.fp32_precision == before
 
 
 def configs(method: str = "erm", *, seeds: Sequence[int] = SEEDS, **rest: Any) -> list[RunConfig]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from statistics import mean
+from statistics import mean, median
 
 import pytest
 from click.exceptions import UsageError
@@ -194,7 +194,7 @@ def test_targets_of_speed_that_are_said_to_be_reached_are_reached() -> None:
     images = record["images"]
     assert images["DataLoader loop"]["times_slower"] >= 2
     assert images["pythae beta-VAE"]["times_slower"] > 1
-    assert images["sitar"]["milliseconds"] <= 1.05 * images["sitar, control"]["milliseconds"]
+    assert median(images["sitar"]["turns"]) <= 1.05 * median(images["sitar, control"]["turns"])
     too_dear = [
         (what, row["value"]) for what, rows in record["costs"].items() for row in rows if row.get("times", 0) > 2.1
     ]

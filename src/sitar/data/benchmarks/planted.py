@@ -15,7 +15,8 @@ share `rho` of the samples. `val` and `id_test` are like training. In `val_ood` 
 There may be several shortcuts. Each has places of its own, as strong as those of a single one, and follows the label by
 a draw of its own. So a sample can agree with some and contradict others. The attribute is the signs of all shortcuts
 together, such as `+-`: a group is a label and these signs, and the core AUC holds every shortcut still. A sample is of
-the majority if all shortcuts agree with its label. Mixed signs go with no class, so the shortcut AUC leaves them out.
+the majority if all shortcuts agree with its label (if rho is below 0.5: if none does). Mixed signs go with no class, so
+the shortcut AUC leaves them out.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing is taken on trust. Before copies are trained as one, terms, gradients and buffers of every copy are computed in
 both ways on its first batch. Where they differ, or where vmap cannot run the loss, copies are trained one by one. The
-comparison leaves out TF32, in which cuDNN rounds a grouped convolution otherwise than single ones.
+comparison leaves out TF32, in which cuDNN rounds a grouped convolution otherwise than single ones. Training may use it.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ def build(turns: Sequence[Turn], way: str) -> StackedStep:
         for turn in turns
     ]
     sizes = {"batch_size": plan.batch_size, "steps": plan.steps, "device": loop.device, "config": loop.config.train}
-    with _left_as_it_is([copy.method for copy in copies]), _convolutions_in_float32():
+    with _left_as_it_is([copy.method for copy in copies]), _convolutions_in_float32(loop.device):
         alone = [_look_alone(turn, sizes) for turn in turns]
     try:
         step = StackedStep(copies, loop.train, **sizes, way=way)
-        with _left_as_it_is([copy.method for copy in copies]), _convolutions_in_float32():
+        with _left_as_it_is([copy.method for copy in copies]), _convolutions_in_float32(loop.device):
             together = _look_together(step, turns)
             buffers = [_buffers(copy.method) for copy in copies]
     except (RuntimeError, ValueError, NotImplementedError) as error:
@@ -206,12 +206,16 @@ def _left_as_it_is(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def _convolutions_in_float32() -> Iterator[None]:
-    before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+def _convolutions_in_float32(device: torch.device) -> Iterator[None]:
+    if device.type != "cuda":
+        yield
+        return
+    convolutions = getattr(torch.backends.cudnn, "conv")  # noqa: B009  unknown to type checkers
+    before, convolutions.fp32_precision = convolutions.fp32_precision, "ieee"
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32 = before
+        convolutions.fp32_precision = before
 
 
 def _has_convolutions(method: nn.Module) -> bool:
