@@ -1,8 +1,8 @@
-"""Time a step of seeds that are trained as one model against single steps: `python benchmarks/seeds.py`.
+"""Time a step of seeds that are trained together against single steps: `python benchmarks/seeds.py`.
 
 The model and the loss are those of a preset, on random data of its shape. For each number of copies there is a step of
-all of them together, in every way of `training/copies/convolutions.py`, and as many single steps. All take turns, and
-the best turn of each counts. On a CPU the step is eager and runs on one thread, and the time is that of the processor:
+all of them together, in every way of `training/copies`, and as many single steps. All take turns, and the best turn of
+each counts. On a CPU the step is eager and runs on one thread, and the time is that of the processor:
 other programs do not count. On a GPU the step is captured, and the time is that of the clock.
 
     python benchmarks/seeds.py --record reproduce/records/seeds_cpu.json
@@ -29,8 +29,7 @@ from sitar.devices import resolve_device
 from sitar.methods import build_method
 from sitar.presets import load_config
 from sitar.run_folder import RunFolder
-from sitar.training.copies.convolutions import WAYS
-from sitar.training.copies.trial import CannotStackError, build
+from sitar.training.copies.trial import CannotStackError, build, ways
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop, Turn, rehearsal
 from sitar.training.seeding import INIT, seed_everything
@@ -83,7 +82,7 @@ def measure(preset: str, copies: int, device: str, overrides: list[str]) -> dict
         alone = stack.enter_context(loops(work, 1, overrides)[0].first_turn())
         assert alone is not None
         contestants = {"single": timed(alone.loop.build_step(alone), [alone], device)}
-        for way in WAYS if copies > 1 and len(work.shape) == 3 else list(WAYS)[: copies > 1]:
+        for way in ways(alone.loop) if copies > 1 else []:
             try:  # each has copies of its own: a captured step stays where its weights are
                 own = [stack.enter_context(loop.first_turn()) for loop in loops(work, copies, overrides)]
                 own = [turn for turn in own if turn is not None]
@@ -93,7 +92,7 @@ def measure(preset: str, copies: int, device: str, overrides: list[str]) -> dict
         for _ in range(TURNS):
             for name, turn in contestants.items():
                 best[name] = min(best.get(name, float("inf")), turn())
-    together = {way: best[way] for way in WAYS if way in best}
+    together = {way: taken for way, taken in best.items() if way != "single"}
     row = {"preset": preset, "copies": copies, "single": round(best["single"], 3)}
     row |= {way: round(taken, 3) for way, taken in together.items()}
     if together:

@@ -30,9 +30,11 @@ from sitar.run_folder import RunFolder, UnwrittenFolder
 from sitar.testing.interrupt import Stop, writes
 from sitar.testing.methods import FILES, MethodCase, one_thread
 from sitar.testing.same_run import assert_same_run, predictions, weights
-from sitar.training.copies import lockstep
+from sitar.training.copies import lockstep, trial
+from sitar.training.copies.branches import BRANCHES, BranchedStep
 from sitar.training.copies.convolutions import WAYS
 from sitar.training.copies.seeds import Trained, train_copies
+from sitar.training.copies.stack import StackedStep
 from sitar.training.copies.trial import CannotStackError, _compare, build, choose_way, seed_generators
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop, Turn
@@ -142,6 +144,28 @@ def test_the_first_steps_of_a_copy_are_those_of_its_seed(
     assert_first_steps_agree(case, tmp_path, "grouped")
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "classes"),
+    [
+        *(pytest.param(*case, id=case[0]) for case in QUICK),
+        *(pytest.param(*case, id=case[0], marks=pytest.mark.ci) for case in OTHERS),
+        *(pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.ci) for case in VARIANTS),
+    ],
+)
+def test_a_branch_is_the_single_run_bit_for_bit(
+    name: str, options: dict[str, Any], classes: int, tmp_path: Path
+) -> None:
+    case = MethodCase(name, {**TINY_METHOD.get(name, {}), **options}, classes)
+    side_by_side = first_turns(loops(case, tmp_path))
+    found = sums_after_each(build(side_by_side, BRANCHES), side_by_side)
+    for place, turn in enumerate(first_turns(loops(case, tmp_path))):
+        expected = sums_after_each(turn.loop.build_step(turn), [turn])
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.keys() == theirs.keys()
+            for term, total in theirs.items():
+                assert torch.equal(ours[term][place], total), term
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "grouped"])
 def test_another_way_to_convolve_gives_the_same_steps(way: str, tmp_path: Path) -> None:
@@ -161,7 +185,7 @@ def test_augmented_batches_are_those_of_the_seed(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, BRANCHES])
 @pytest.mark.parametrize("step", ["eager", "captured"])
 @pytest.mark.parametrize("name", ["erm", "sitar", "group_dro", "jacobian"])
 def test_the_first_steps_on_a_gpu(
@@ -239,6 +263,22 @@ def test_every_copy_selects_its_own_epoch_and_stops_by_its_own_patience(tmp_path
         chosen.add(single.result()["selected_epoch"])
     assert len(lengths) > 1, "no copy stops before another: this test shows nothing"
     assert len(chosen) > 1
+
+
+@pytest.fixture
+def _branches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have copies run as branches, which is otherwise the way of a GPU."""
+    monkeypatch.setattr(trial, "ways", lambda loop: [BRANCHES])
+
+
+@pytest.mark.usefixtures("_branches_alone")
+@pytest.mark.parametrize("method", ["sitar", pytest.param("jtt", marks=pytest.mark.ci)])
+def test_a_whole_run_of_a_branch_is_that_of_its_seed_bit_for_bit(method: str, tmp_path: Path) -> None:
+    made = configs(method, seeds=(0, 3))
+    for config, trained in zip(made, together(made, tmp_path / "together"), strict=True):
+        assert trained.error is None
+        assert is_stacked(trained.folder)
+        assert_same_run(trained.folder, run(config, tmp_path / f"single{config.seed}"))
 
 
 class Poisoned(ERM):
@@ -363,6 +403,71 @@ def test_what_cannot_be_stacked_is_trained_one_by_one(
             assert_same_run(one.folder, run(config, tmp_path / f"single{config.seed}"))
 
 
+@pytest.mark.usefixtures("_branches_alone")
+@pytest.mark.parametrize("method", [HidesATensor, WithBatchNorm, WithAFunction])
+def test_branches_hold_what_cannot_be_stacked(method: type[ERM], tmp_path: Path) -> None:
+    made = configs(seeds=(0, 1), train={"epochs": 2})
+    with METHODS.holding({"erm": method}):
+        torch.manual_seed(0)  # a tensor that is hidden is drawn
+        for config, one in zip(made, together(made, tmp_path), strict=True):
+            assert is_stacked(one.folder)
+            assert_same_run(one.folder, run(config, tmp_path / f"single{config.seed}"))
+
+
+@pytest.mark.usefixtures("_branches_alone")
+@pytest.mark.parametrize(("method", "reason"), [(DrawsByItself, "differs from the single run"), (WithDropout, "drop")])
+def test_branches_draw_from_generators_of_their_own(
+    method: type[ERM], reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loss that draws elsewhere would have other numbers than alone."""
+    made = configs(seeds=(0, 1), train={"epochs": 2})
+    with METHODS.holding({"erm": method}), caplog.at_level(logging.INFO, "sitar"):
+        trained = together(made, tmp_path)
+    assert reason in caplog.text
+    assert not any(is_stacked(one.folder) for one in trained)
+
+
+class Racing(BranchedStep):
+    """Its second branch loses what the step has written to a weight."""
+
+    def __call__(self, rates: Sequence[float]) -> None:
+        weight = next(iter(self.branches[1].objectives[0].parameters))
+        before = weight.detach().clone()
+        super().__call__(rates)
+        with torch.no_grad():
+            weight.copy_(before)
+
+
+def eagerly(step: Any) -> Any:
+    """Make a step in the place of a captured one."""
+
+    def make(*parts: Any, restore: Any, **sizes: Any) -> Any:
+        assert restore is not None
+        return step(*parts, **sizes)
+
+    return make
+
+
+@pytest.mark.parametrize(("step", "is_right"), [(BranchedStep, True), (Racing, False)])
+def test_a_captured_step_is_compared_as_it_will_run(
+    step: type[BranchedStep], is_right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its operations may all be right, and their order in the graph wrong."""
+    turns = first_turns(loops(MethodCase("erm"), tmp_path))
+    for turn in turns:
+        turn.loop.captured = True
+    before = [{name: value.clone() for name, value in turn.loop.method.state_dict().items()} for turn in turns]
+    monkeypatch.setattr(trial, "CapturedBranches", eagerly(step))
+    if is_right:
+        assert isinstance(build(turns, BRANCHES), BranchedStep)
+    else:
+        with pytest.raises(CannotStackError, match="move otherwise than"):
+            build(turns, BRANCHES)
+    for turn, state in zip(turns, before, strict=True):
+        for name, value in turn.loop.method.state_dict().items():
+            assert torch.equal(value, state[name]), name
+
+
 def test_runs_are_noted_as_one_model_once_they_took_steps_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,7 +508,7 @@ def test_the_faster_way_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The trial compares a stacked step with as many single ones, and leaves weights as they were."""
     copies = loops(MethodCase("sitar"), tmp_path)
     before = [{name: value.clone() for name, value in loop.method.state_dict().items()} for loop in copies]
-    times = {"grouped": 5.0, "patches": 4.0, "alone": 2.0}
+    times = {"grouped": 5.0, "patches": 4.0, BRANCHES: 3.0, "alone": 2.0}
 
     def seconds(step: Any, turns: Sequence[Turn]) -> float:
         return times[getattr(step, "way", "alone")]
@@ -413,6 +518,13 @@ def test_the_faster_way_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     times["alone"] = 1.0
     with pytest.raises(CannotStackError, match=r"3 single steps take 3000\.0 ms.* 4000\.0 ms"):
         choose_way(copies, "auto")
+    for loop in copies:
+        loop.captured = True
+    monkeypatch.setattr(trial, "CapturedStackedStep", eagerly(StackedStep))
+    monkeypatch.setattr(trial, "CapturedBranches", eagerly(BranchedStep))
+    monkeypatch.setattr(Loop, "build_step", lambda loop, turn: SimpleNamespace(way="alone"))
+    times["alone"] = 2.0
+    assert choose_way(copies, "auto") == BRANCHES
     for loop, state in zip(copies, before, strict=True):
         for name, value in loop.method.state_dict().items():
             assert torch.equal(value, state[name]), name
@@ -425,7 +537,8 @@ def test_a_step_that_cannot_be_captured_is_taken_one_by_one(tmp_path: Path, monk
     copies = loops(MethodCase("erm"), tmp_path)
     for loop in copies:
         loop.captured = True
-    monkeypatch.setattr("sitar.training.copies.trial.CapturedStackedStep", fail)
+    monkeypatch.setattr(trial, "CapturedStackedStep", fail)
+    monkeypatch.setattr(trial, "CapturedBranches", fail)
     with pytest.raises(CannotStackError, match="cannot be captured: too little memory"):
         choose_way(copies, "always")
 

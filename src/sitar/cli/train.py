@@ -18,10 +18,10 @@ def command(
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of initialisation, sample order and noise.")] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Several seeds, such as 0-4 or 0,2,5: a run for each, trained as one model.")
+        str | None, typer.Option(help="Several seeds, such as 0-4 or 0,2,5: a run for each, trained together.")
     ] = None,
     stack: Annotated[
-        str, typer.Option(help="With --seeds: auto, the faster way; always, as one model; never, one after another.")
+        str, typer.Option(help="With --seeds: auto, the faster way; always, together; never, one after another.")
     ] = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Run folder; default runs/PRESET/seedN. With --seeds, where these are.")

@@ -32,7 +32,7 @@ from sitar.training.optimise import restore_optimiser
 from sitar.training.plan import Plan, plan_phase
 from sitar.training.processes import ALONE, Processes
 from sitar.training.seeding import INIT, NOISE, seed_everything
-from sitar.training.step import CapturedStep, EagerStep
+from sitar.training.step import CapturedStep, EagerStep, Step
 from sitar.training.threads import Rehearsal
 
 logger = logging.getLogger(__name__)
@@ -340,7 +340,7 @@ class Loop:
             )
 
 
-def rehearsal(step: EagerStep, turns: Sequence[Turn]) -> Rehearsal:
+def rehearsal(step: Step, turns: Sequence[Turn]) -> Rehearsal:
     """Lend a step of these epochs, always on the same batch."""
     plan = turns[0].plan
     step.begin_epoch(torch.cat([turn.plan.order(0) for turn in turns], 1))
@@ -352,7 +352,7 @@ def rehearsal(step: EagerStep, turns: Sequence[Turn]) -> Rehearsal:
     return Rehearsal(again, plan.steps * plan.epochs)
 
 
-def glanced_at(step: EagerStep, plan: Plan, epoch: int, shown: ProgressBar) -> Iterator[None]:
+def glanced_at(step: Step, plan: Plan, epoch: int, shown: ProgressBar) -> Iterator[None]:
     """Run the steps of an epoch, and pause now and then for a look at them."""
     glanced = time.perf_counter()
     for i in range(plan.steps):

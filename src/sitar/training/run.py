@@ -213,7 +213,7 @@ class Making:
         self.made_by, self.resuming, self.processes = made_by, resuming, processes
         self.own_threads = True  # False: who makes the run has chosen them
         self.shown = ProgressBar(progress, processes.count)
-        self.together = 1  # runs that took their steps as one model, at most
+        self.together = 1  # runs that took their steps together, at most
         seed_everything(config.seed, INIT, 0)
         self.encoder, self.data = None, loaded
         if config.model.freeze_encoder:
@@ -274,7 +274,7 @@ class Making:
         write_environment(self.kept, self.config, self.loaded, self.device, self.made_by, first, self.processes.count)
 
     def note_together(self, count: int) -> None:
-        """Write down that so many runs have taken the steps of an epoch as one model, this one among them."""
+        """Write down that so many runs have taken the steps of an epoch together, this one among them."""
         if count <= self.together or (written := self.kept.environment()) is None:
             return
         self.together = count

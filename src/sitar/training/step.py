@@ -7,7 +7,7 @@ reads its place in the epoch from tensors on the device, so that a captured step
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,19 @@ from sitar.training.optimise import set_learning_rate
 from sitar.training.processes import ALONE, Processes
 
 WARM_UP_STEPS = 3
+
+
+class Step(Protocol):
+    """A step is what runs an epoch: it is begun with an order of samples, and then called for each batch."""
+
+    @property
+    def sums(self) -> Mapping[str, Tensor]: ...
+
+    def begin_epoch(self, order: Tensor) -> None: ...
+
+    def rewind(self) -> None: ...
+
+    def __call__(self, rates: Sequence[float]) -> None: ...
 
 
 class EagerStep:
@@ -68,9 +81,9 @@ class EagerStep:
 
     def __call__(self, rates: Sequence[float]) -> None:
         """Run the next step of the epoch, each optimiser at its learning rate."""
-        self._set(rates)
+        self.set_rates(rates)
         self._stage()
-        self._step()
+        self.run()
 
     def rewind(self) -> None:
         """Go back to the first step of the epoch, which is then the only one that can be run."""
@@ -97,13 +110,15 @@ class EagerStep:
         if self.feed is not None:
             self.staged = self.feed.next()
 
-    def _set(self, rates: Sequence[float]) -> None:
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Give each optimiser its learning rate."""
         if rates != self.rates:
             for optimiser, rate in zip(self.optimisers, rates, strict=True):
                 set_learning_rate(optimiser, rate)
             self.rates = rates
 
-    def _step(self) -> None:
+    def run(self) -> None:
+        """Run the step at the present place in the epoch, operation by operation."""
         with self.processes.sharing(self.batch_size):
             self._run_objectives()
 
@@ -154,7 +169,7 @@ class CapturedStep(EagerStep):
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UP_STEPS):
                     self.position.zero_()
-                    self._step()
+                    self.run()
             torch.cuda.current_stream().wait_stream(stream)
             for optimiser in self.optimisers:
                 optimiser.zero_grad(set_to_none=True)
@@ -162,11 +177,11 @@ class CapturedStep(EagerStep):
             for generator in self.generators:
                 self.graph.register_generator_state(generator)
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # NCCL's own thread may go on
-                self._step()
+                self.run()
         restore()
 
     def __call__(self, rates: Sequence[float]) -> None:
-        self._set(rates)
+        self.set_rates(rates)
         self._stage()
         self.graph.replay()
 

@@ -95,7 +95,7 @@ def attempt(job: Job) -> str | None:
 
 
 def attempt_together(jobs: Sequence[Job]) -> list[str | None]:
-    """Train jobs of one recipe as one model, then perform each. Return what went wrong with each, or None.
+    """Train jobs of one recipe together, then perform each. Return what went wrong with each, or None.
 
     What they print goes into the log of the first, and the logs of the others name it.
     """

@@ -15,8 +15,7 @@ from contextlib import suppress
 import torch
 
 from sitar.errors import SitarError
-from sitar.training.copies.stack import StackedStep
-from sitar.training.copies.trial import CannotStackError, build, check_alike, seed_generators, shape_of
+from sitar.training.copies.trial import CannotStackError, Together, build, check_alike, seed_generators, shape_of
 from sitar.training.loop import Turn, glanced_at
 from sitar.training.plan import Plan
 from sitar.training.run import Making
@@ -33,7 +32,7 @@ class Lockstep:
         self.waiting: dict[Making, Turn] = {}
         self.failed: dict[Making, SitarError] = {}
         self.plans: list[Plan] = []  # of the copies that the step is built for
-        self.step: StackedStep | None = None
+        self.step: Together | None = None
 
     def complete(self) -> None:
         try:
@@ -81,7 +80,7 @@ class Lockstep:
                 error = raised
             self._advance(run, error)
 
-    def _take_together(self, step: StackedStep, turns: Sequence[Turn]) -> None:
+    def _take_together(self, step: Together, turns: Sequence[Turn]) -> None:
         first = turns[0]
         seed_generators(step, turns)
         step.begin_epoch(torch.cat([turn.plan.order(turn.epoch) for turn in turns], 1))
@@ -91,14 +90,14 @@ class Lockstep:
         for place, turn in enumerate(turns):
             turn.sums = {name: total[place] for name, total in step.sums.items()}
 
-    def _step_of(self, turns: Sequence[Turn]) -> StackedStep | None:
-        """Return the stacked step of these copies. It is built anew for a new phase, and where a copy has left."""
+    def _step_of(self, turns: Sequence[Turn]) -> Together | None:
+        """Return the step of these copies together. It is built anew for a new phase, and where a copy has left."""
         plans = [turn.plan for turn in turns]
         if [id(plan) for plan in plans] == [id(plan) for plan in self.plans]:
             return self.step
         began, self.step, self.plans = time.perf_counter(), None, plans
         try:
-            check_alike(turns)
+            check_alike(turns, self.way)
             self.step = build(turns, self.way)
         except CannotStackError as error:
             logger.info("The seeds take the steps of %r one by one. %s", plans[0].phase.name, error)

@@ -1,4 +1,4 @@
-"""Train one setting with several seeds: as one model where this is right and faster, and else one after another."""
+"""Train one setting with several seeds: together where this is right and faster, and else one after another."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sitar.errors import ConfigError, SitarError
 from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 from sitar.training import advice
+from sitar.training.copies.branches import BRANCHES
 from sitar.training.copies.lockstep import Lockstep
 from sitar.training.copies.trial import CannotStackError, Stacking, choose_way
 from sitar.training.determinism import deterministic
@@ -65,9 +66,9 @@ def train_seeds(
     """Train a preset with several seeds, and leave a finished run folder for each. A seed that fails stops no other.
 
     Each run is that of its seed alone, up to rounding: its own weights, sample order, noise, epoch selection and
-    record. Where it is faster, all are trained as one batched model; "never" and "always" decide it. Without `out` the
-    folders are those of single runs, and else `out/seedN`. `resume` continues runs that were stopped, together or
-    alone, and leaves finished ones as they are.
+    record. Where it is faster, all are trained as one batched model, or as branches of one CUDA graph; "never" and
+    "always" decide it. Without `out` the folders are those of single runs, and else `out/seedN`. `resume` continues
+    runs that were stopped, together or alone, and leaves finished ones as they are.
     """
     overrides = list(overrides)
     configs = [load_config(preset, overrides, seed) for seed in seeds]
@@ -157,7 +158,8 @@ def _complete(makings: Sequence[Making], stack: Stacking) -> dict[Path, SitarErr
                     recorded = recorded_threads(first_environment(first.folder))
                     threads.enter_context(cpu_threads(first.loop.rehearse, recorded))
                 way = choose_way([making.loop for making in makings], stack)
-                logger.info("%d seeds are trained as one model.", len(makings))
+                how = "side by side" if way == BRANCHES else "as one model"
+                logger.info("%d seeds are trained %s.", len(makings), how)
                 return _together(makings, way)
         except CannotStackError as error:
             logger.info("The seeds are trained one after another. %s", error)

@@ -113,7 +113,7 @@ class StackedStep(EagerStep):
         self.stack.refresh()
         super().begin_epoch(order)
 
-    def _set(self, rates: Sequence[float]) -> None:
+    def set_rates(self, rates: Sequence[float]) -> None:
         if rates != self.rates:
             for copy in self.copies:
                 for optimiser, rate in zip(copy.optimisers, rates, strict=True):
