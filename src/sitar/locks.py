@@ -20,7 +20,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 logger = logging.getLogger(__name__)
 PATIENCE = 1.0  # seconds of waiting before a word is said about it
 MOST = 4096  # bytes that are read of a lock file
-NAMING = 0.5  # seconds that a process may take from holding the lock to saying that it does
+NAMING = 3.0  # seconds that a process may take from holding the lock to saying that it does, on a busy machine
 
 
 class LockedError(Exception):
@@ -53,13 +53,13 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
         lock.release()
 
 
-def owner_of(path: Path, patience: float = NAMING) -> str:
+def owner_of(path: Path, patience: float | None = None) -> str:
     """Name the process that holds the lock file at `path`, as the beginning of a sentence.
 
     A lock file that was left by a process that has ended still names it. So a name only counts if it is that of a
     process of another machine, or of one that runs.
     """
-    end = time.monotonic() + patience
+    end = time.monotonic() + (NAMING if patience is None else patience)
     while True:
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             with path.open("rb") as file:
@@ -73,7 +73,7 @@ def owner_of(path: Path, patience: float = NAMING) -> str:
                 return f"Process {process}"
         if time.monotonic() >= end:
             return "Another process"
-        time.sleep(NAMING / 10)
+        time.sleep(0.05)
 
 
 def _write_owner(path: Path) -> None:
