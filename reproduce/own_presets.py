@@ -1,0 +1,189 @@
+"""Choose the noise of the presets for one's own images, on images that no table reports. It runs on a CPU.
+
+In most of the data here the shortcut is the easier cue: the colour of a digit, or the hospital of an X-ray. Elsewhere
+there is none. All images, those that decide included, are training images of their data sets: of MNIST, and of the
+X-rays of examples/xrays. What faces say of the same settings is in reproduce/targeting_faces.yaml.
+
+Every run is that of the presets `npz/...` with the settings of `folder` and `table`, at 32x32 pixels. Accuracies are
+those on images in which the shortcut tells nothing: of the epoch that `val` chooses, and of the last one.
+
+    python reproduce/own_presets.py              makes what the record does not have, and writes it after every run
+    python reproduce/own_presets.py --part 0 2   every second run from the first on
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from sitar.data.benchmarks.mnist_files import load_mnist
+from sitar.files import write_atomic
+from sitar.locks import locked
+from sitar.presets import load_config
+from sitar.run_folder import RunFolder
+from sitar.training.environment import commit
+from sitar.training.run import train_config
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = Path(__file__).parent / "records" / "own_presets.json"
+SIDE, TEST, VAL = 32, 400, 0.1
+SEEDS = (0, 1, 2)
+LIKE_FOLDER = ["model.latent_dim=10", "train.evaluate=[val,test]"]
+ROWS: dict[str, tuple[str, list[str]]] = {
+    "ERM": ("npz/erm", []),
+    "control, 10 axes": ("npz/control", []),
+    "direction, alpha 0.1, 10 axes": ("npz/sitar_best", ["method.noise=direction", "method.alpha=0.1"]),
+    "control, 32 axes": ("npz/control", ["model.latent_dim=32"]),
+    "axis, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=axis", "method.alpha=1", "model.latent_dim=32"]),
+    "swap, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=swap", "method.alpha=1", "model.latent_dim=32"]),
+    "direction, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=direction", "method.alpha=1", "model.latent_dim=32"]),
+    "axis, alpha 1, 10 axes": ("npz/sitar_best", ["method.noise=axis", "method.alpha=1"]),
+}  # fmt: skip
+Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def digits(random: np.random.Generator) -> Images:
+    """Return 3,000 training images of MNIST in grey. The class is whether the digit is 5 or more."""
+    mnist = load_mnist()
+    chosen = random.permutation(len(mnist.train_images))[:3000]
+    images = np.pad(mnist.train_images[chosen], ((0, 0), (2, 2), (2, 2)))
+    return np.repeat(images[:, None], 3, 1), (mnist.train_digits[chosen] >= 5).astype(np.int64)
+
+
+def xrays(random: np.random.Generator) -> Images:
+    """Return the 1,400 X-rays for training. The class is whether there is pneumonia."""
+    with np.load(ROOT / "examples" / "xrays" / "chest_xrays.npz") as file:
+        training = random.permutation(np.flatnonzero(file["split"] == "train"))
+        images, y = file["x"][training], file["y"][training].astype(np.int64)
+    larger = [np.asarray(Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for image in images]
+    return np.repeat(np.stack(larger)[:, None], 3, 1), y
+
+
+def coloured(images: NDArray[np.uint8], cue: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Colour digits red or green."""
+    coloured = images.copy()
+    coloured[:, 2] = 0
+    coloured[np.arange(len(images)), cue] = 0
+    return coloured
+
+
+def taken_in(images: NDArray[np.uint8], hospital: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Show X-rays as two hospitals would: with another contrast, and a tag in another corner."""
+    shown = 128 + np.where(hospital, 1.2, 0.7)[:, None, None, None] * (images.astype(np.float64) - 128)
+    corner = SIDE // 8
+    shown[hospital == 1, :, :corner, :corner] = 255
+    shown[hospital == 0, :, :corner, -corner:] = 0
+    return shown.clip(0, 255).astype(np.uint8)
+
+
+Show = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.uint8]]
+TASKS: dict[str, tuple[Callable[[np.random.Generator], Images], Show, float, float]] = {
+    # images, how the cue shows, share of training images whose cue fits the label, share of labels that are wrong
+    "colour = label": (digits, coloured, 1.0, 0.0),
+    "hospital = label": (xrays, taken_in, 1.0, 0.0),
+    "colour, 95 %": (digits, coloured, 0.95, 0.0),
+    "colour, 90 %, wrong labels": (digits, coloured, 0.9, 0.25),
+    "hospital, 95 %": (xrays, taken_in, 0.95, 0.0),
+    "no shortcut, digits": (digits, coloured, 0.5, 0.0),
+    "no shortcut, X-rays": (xrays, taken_in, 0.5, 0.0),
+}
+
+
+def make_data(task: str, path: Path) -> None:
+    """Write the images of a task. In the last of them, which are the test, the cue tells nothing."""
+    load, show, rho, wrong = TASKS[task]
+    random = np.random.default_rng(100)
+    images, y = load(random)
+    n = len(images)
+    y = np.where(random.random(n) < wrong, 1 - y, y)
+    part = np.full(n, "train", dtype="U5")
+    part[: round(VAL * (n - TEST))], part[-TEST:] = "val", "test"
+    cue = np.where(random.random(n) < np.where(part == "test", 0.5, rho), y, 1 - y)
+    np.savez(path, x=show(images, cue), y=y, split=part, attribute=cue)
+
+
+def make(task: str, row: str, seed: int) -> dict[str, Any]:
+    """Make one run in a temporary folder, and return what is recorded of it."""
+    preset, settings = ROWS[row]
+    with tempfile.TemporaryDirectory() as place:
+        make_data(task, Path(place) / "data.npz")
+        data = [f"data.file={place}/data.npz", "data.split_key=split", "data.attribute_key=attribute"]
+        run = RunFolder(Path(place) / "run")
+        train_config(load_config(preset, [*LIKE_FOLDER, *settings, *data], seed), run, device="cpu", progress=False)
+        result: Any = run.result()
+        kept = {
+            key: result["splits"]["test"].get(key) for key in ("average", "worst_group", "core_auc", "shortcut_auc")
+        }
+        last = {key: run.metrics()[-1]["test"].get(key) for key in ("average", "worst_group")}
+        return {
+            "task": task, "row": row, "seed": seed, "epoch": result["selected_epoch"], "epochs": len(run.metrics()),
+            "val": result["splits"]["val"]["class_balanced"], "kept": kept, "last": last,
+        }  # fmt: skip
+
+
+def todo() -> Iterator[tuple[str, str, int]]:
+    """Name the runs, those that matter first."""
+    for seed in SEEDS:
+        for task in TASKS:
+            for row in ROWS:
+                yield task, row, seed
+
+
+def means(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the means over seeds of each row on each task."""
+    found = []
+    for task in TASKS:
+        for row in ROWS:
+            of = [run for run in runs if (run["task"], run["row"]) == (task, row)]
+            if of:
+                values = {
+                    f"{epoch} {key}": round(mean(run[epoch][key] for run in of), 4)
+                    for epoch in ("kept", "last")
+                    for key in of[0][epoch]
+                }
+                found.append({"task": task, "row": row, "seeds": len(of), **values})
+    return found
+
+
+def recorded() -> list[dict[str, Any]]:
+    return json.loads(RECORD.read_text())["runs"] if RECORD.exists() else []
+
+
+def write(runs: list[dict[str, Any]]) -> None:
+    record = {
+        "what": "Accuracies on images in which the shortcut tells nothing; kept: the epoch that val chooses. "
+        "reproduce/own_presets.py made it, and explains it.",
+        "commit": commit(), "torch": torch.__version__, "means": means(runs), "runs": runs,
+    }  # fmt: skip
+    write_atomic(RECORD, (json.dumps(record, indent=1) + "\n").encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th run from I on"
+    )
+    i, n = parser.parse_args().part
+    torch.set_num_threads(1)
+    for what in list(todo())[i::n]:
+        if what in {(run["task"], run["row"], run["seed"]) for run in recorded()}:
+            continue
+        found = make(*what)
+        with locked(RECORD.with_suffix(".lock"), wait=True):
+            write([*recorded(), found])
+        print(*what, {k: round(100 * v, 1) for k, v in found["kept"].items() if v is not None},
+              round(100 * found["last"]["worst_group"], 1), flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
