@@ -39,16 +39,18 @@ RECORD = Path(__file__).parent / "records" / "own_presets.json"
 SIDE, TEST, VAL = 32, 400, 0.1
 SEEDS = (0, 1, 2)
 LIKE_FOLDER = ["model.latent_dim=10", "train.evaluate=[val,test]"]
+WIDE = "model.latent_dim=32"
 ROWS: dict[str, tuple[str, list[str]]] = {
     "ERM": ("npz/erm", []),
     "control, 10 axes": ("npz/control", []),
     "direction, alpha 0.1, 10 axes": ("npz/sitar_best", ["method.noise=direction", "method.alpha=0.1"]),
-    "control, 32 axes": ("npz/control", ["model.latent_dim=32"]),
-    "axis, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=axis", "method.alpha=1", "model.latent_dim=32"]),
-    "swap, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=swap", "method.alpha=1", "model.latent_dim=32"]),
-    "direction, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=direction", "method.alpha=1", "model.latent_dim=32"]),
+    "control, 32 axes": ("npz/control", [WIDE]),
+    "axis, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=axis", "method.alpha=1", WIDE]),
+    "swap, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=swap", "method.alpha=1", WIDE]),
+    "direction, alpha 1, 32 axes": ("npz/sitar_best", ["method.noise=direction", "method.alpha=1", WIDE]),
     "axis, alpha 1, 10 axes": ("npz/sitar_best", ["method.noise=axis", "method.alpha=1"]),
 }  # fmt: skip
+MEASURES = ("average", "worst_group", "core_auc", "shortcut_auc")
 Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
