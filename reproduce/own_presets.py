@@ -1,4 +1,4 @@
-"""Choose the noise of the presets for one's own images, on images that no table reports. It runs on a CPU.
+"""Choose the noise of the presets for one's own images, on images that no table reports.
 
 In most of the data here the shortcut is the easier cue: the colour of a digit, or the hospital of an X-ray. Elsewhere
 there is none. All images, those that decide included, are training images of their data sets: of MNIST, and of the
@@ -7,8 +7,8 @@ X-rays of examples/xrays. What faces say of the same settings is in reproduce/ta
 Every run is that of the presets `npz/...` with the settings of `folder` and `table`, at 32x32 pixels. Accuracies are
 those on images in which the shortcut tells nothing: of the epoch that `val` chooses, and of the last one.
 
-    python reproduce/own_presets.py              makes what the record does not have, and writes it after every run
-    python reproduce/own_presets.py --part 0 2   every second run from the first on
+    python reproduce/own_presets.py --device cuda    makes what the record does not have, and writes it after every run
+    python reproduce/own_presets.py --part 0 15      every 15th run from the first on: side by side with other parts
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ def make_data(task: str, path: Path) -> None:
     np.savez(path, x=show(images, cue), y=y, split=part, attribute=cue)
 
 
-def make(task: str, row: str, seed: int) -> dict[str, Any]:
+def make(task: str, row: str, seed: int, device: str) -> dict[str, Any]:
     """Make one run in a temporary folder, and return what is recorded of it."""
     preset, settings = ROWS[row]
     with tempfile.TemporaryDirectory() as place:
         make_data(task, Path(place) / "data.npz")
         data = [f"data.file={place}/data.npz", "data.split_key=split", "data.attribute_key=attribute"]
         run = RunFolder(Path(place) / "run")
-        train_config(load_config(preset, [*LIKE_FOLDER, *settings, *data], seed), run, device="cpu", progress=False)
+        train_config(load_config(preset, [*LIKE_FOLDER, *settings, *data], seed), run, device=device, progress=False)
         result: Any = run.result()
         kept = {
             key: result["splits"]["test"].get(key) for key in ("average", "worst_group", "core_auc", "shortcut_auc")
@@ -129,7 +129,8 @@ def make(task: str, row: str, seed: int) -> dict[str, Any]:
         last = {key: run.metrics()[-1]["test"].get(key) for key in ("average", "worst_group")}
         return {
             "task": task, "row": row, "seed": seed, "epoch": result["selected_epoch"], "epochs": len(run.metrics()),
-            "val": result["splits"]["val"]["class_balanced"], "kept": kept, "last": last,
+            "val": result["splits"]["val"]["class_balanced"], "kept": kept, "last": last, "commit": commit(),
+            "device": (run.environment() or {}).get("device"),
         }  # fmt: skip
 
 
@@ -165,7 +166,7 @@ def write(runs: list[dict[str, Any]]) -> None:
     record = {
         "what": "Accuracies on images in which the shortcut tells nothing; kept: the epoch that val chooses. "
         "reproduce/own_presets.py made it, and explains it.",
-        "commit": commit(), "torch": torch.__version__, "means": means(runs), "runs": runs,
+        "means": means(runs), "runs": runs,
     }  # fmt: skip
     write_atomic(RECORD, (json.dumps(record, indent=1) + "\n").encode())
 
@@ -175,12 +176,14 @@ def main() -> None:
     parser.add_argument(
         "--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th run from I on"
     )
-    i, n = parser.parse_args().part
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    i, n = options.part
     torch.set_num_threads(1)
     for what in list(todo())[i::n]:
         if what in {(run["task"], run["row"], run["seed"]) for run in recorded()}:
             continue
-        found = make(*what)
+        found = make(*what, options.device)
         with locked(RECORD.with_suffix(".lock"), wait=True):
             write([*recorded(), found])
         print(*what, {k: round(100 * v, 1) for k, v in found["kept"].items() if v is not None},
