@@ -14,6 +14,9 @@ needs a value, unless the comment says where it comes from:
 
 In the line below a table, these two speak for the whole table.
 
+A value of runs whose preset has changed since has the mark ‡ before its comment, behind the number (61.7‡) or in the
+label of its row. No other value has it. A page with a mark says what it marks: a sentence begins with "‡ marks".
+
 What looks measured is a number with decimals, or one before %, "points", "±" or a unit of time or size (ms, s, min, h,
 KB to TB, KiB to TiB). `NAME = NUMBER` is a setting. Code and links do not count. Pages that a table or a script makes
 must be what it makes now. `--write` corrects what differs.
@@ -34,7 +37,8 @@ from typing import Any, NamedTuple
 
 import pages
 import records
-from values import Value, ValueNameError, evaluate, show
+from records import EARLIER, MARKS
+from values import Value, ValueNameError, evaluate, is_earlier, show
 
 from sitar.files import write_atomic
 
@@ -53,7 +57,7 @@ SETTING = re.compile(
     r"|\d+\.\d+\.\d+|Sec\.\s[\d.]+"
 )
 UNIT = r"(?:ms|s|min|h|kB|[KMGT]i?B)\b"  # of time or size
-MEASURED = re.compile(rf"(?:\s(?:and|to|or|of)\s[\d.,]+)?(?:\s?%|\s(?:points?\b|±|{UNIT}))")  # what stands after it
+MEASURED = re.compile(rf"(?:\s(?:and|to|or|of)\s[\d.,]+)?‡?(?:\s?%|\s(?:points?\b|±|{UNIT}))")  # what stands after it
 BLOCK = re.compile(r"\n[ \t]*\n|\n(?=\s*(?:[-*] |\d+\. |\|))")  # a paragraph, an item of a list, a row of a table
 
 DECLARED_TABLE = re.compile(r"(?:^[ \t]*\|.*\n)+[ \t]*<!-- *(?:not measured|no record):", re.MULTILINE)
@@ -71,6 +75,15 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file.relative_to(records.HERE.parent)}:{self.line}: {self.text}"
+
+
+class Stretch(NamedTuple):
+    """A part of a page that a comment speaks for, up to the comment. At the end of a block there is no comment."""
+
+    numbers: list[Number]
+    comment: str | None
+    start: int
+    end: int
 
 
 class Number(NamedTuple):
@@ -122,12 +135,14 @@ def all_problems() -> list[Problem]:
             line, (old, new) = next((i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
             problems.append(Problem(file, line, f"the page says {old[:100]!r}, its source makes {new[:100]!r}"))
     for file in prose():
-        strict = file in (root / "README.md", records.page_path(file.stem))
-        problems += [
-            Problem(file, line, text) for line, text in page_problems(file.read_text(encoding="utf-8"), strict)
-        ]
+        strict, text = file in (root / "README.md", records.page_path(file.stem)), file.read_text(encoding="utf-8")
+        found = [*page_problems(text, strict), *legend_problems(text)]
+        problems += [Problem(file, line, said) for line, said in found]
     for name in records.table_names():
         problems += note_problems(records.HERE / f"{name}.yaml", records.load_table(name))
+        for key in sorted(records.undeclared(records.record_so_far(name))):
+            said = f"WITHOUT does not say what the code did without {key}, which not all runs of {name} know"
+            problems.append(Problem(records.HERE / "records.py", 1, said))
     return problems
 
 
@@ -170,7 +185,7 @@ def page_problems(text: str, strict: bool = True) -> Iterator[tuple[int, str]]:
         yield 1, "README.md, docs/results and notes say for each number where it comes from, not for the whole page"
     for match in BREAKS.finditer(text):
         yield text.count("\n", 0, match.end()) + 1, "a comment at the start of a line breaks its paragraph: move it up"
-    for numbers, comment, start in stretches(text):
+    for numbers, comment, begin, start in stretches(text):
         values: list[Value] = []
         if comment is not None and not UNMEASURED.match(comment):
             try:
@@ -189,6 +204,10 @@ def page_problems(text: str, strict: bool = True) -> Iterator[tuple[int, str]]:
                 if number.text.replace("−", "-") != (new := written(number.text, value.number)):
                     line = text.count("\n", 0, number.start) + 1
                     yield line, f"printed {number.text}, the record has {new} ({' '.join(comment.split())})"
+            if is_earlier(comment) != (EARLIER in text[begin:start]):
+                wrong = "has a mark without need" if EARLIER in text[begin:start] else f"needs the mark {EARLIER}"
+                why = f"{EARLIER} is for runs whose preset has changed since"
+                yield text.count("\n", 0, start) + 1, f"a value {wrong}, {why} ({' '.join(comment.split())})"
         elif comment is not None or (whole_page and not strict):
             continue
         for number in numbers[: len(numbers) - len(values)]:
@@ -198,9 +217,9 @@ def page_problems(text: str, strict: bool = True) -> Iterator[tuple[int, str]]:
 
 
 def corrected(text: str) -> str:
-    """Return a page with the numbers that the records have."""
+    """Return a page with the numbers that the records have, and the marks that they need."""
     changes = []
-    for numbers, comment, _ in stretches(text):
+    for numbers, comment, begin, start in stretches(text):
         if comment is None or UNMEASURED.match(comment):
             continue
         try:
@@ -209,15 +228,30 @@ def corrected(text: str) -> str:
             continue
         if len(values) <= len(numbers):
             shown = numbers[len(numbers) - len(values) :]
-            changes += [(n, written(n.text, v.number)) for n, v in zip(shown, values, strict=True)]
-    for number, new in reversed(changes):
-        text = text[: number.start] + new + text[number.end :]
+            changes += [(n.start, n.end, written(n.text, v.number)) for n, v in zip(shown, values, strict=True)]
+            marks = [match.span() for match in re.finditer(f" ?{EARLIER}", text[begin:start])]
+            if is_earlier(comment) and shown and not marks:
+                changes.append((shown[-1].end, shown[-1].end, EARLIER))
+            elif not is_earlier(comment):
+                changes += [(begin + first, begin + last, "") for first, last in marks]
+    for first, last, new in sorted(changes, reverse=True):
+        text = text[:first] + new + text[last:]
     return text
+
+
+def legend_problems(text: str) -> Iterator[tuple[int, str]]:
+    """Find a page that has marks and does not explain them, or explains them and has none."""
+    quiet = _blank(text, *NOT_PROSE)
+    explained, marks = MARKS in quiet, [match.start() for match in re.finditer(EARLIER, quiet)]
+    if marks and not explained:
+        yield text.count("\n", 0, marks[0]) + 1, f'no sentence of this page says what {EARLIER} marks ("{MARKS} ...")'
+    if explained and len(marks) == 1:
+        yield text.count("\n", 0, marks[0]) + 1, f"this page explains {EARLIER} and has none"
 
 
 def declared(text: str) -> Iterator[str | None]:
     """Name the kind of every comment that speaks for numbers: `not measured`, `no record`, or None for a value."""
-    for _, comment, _ in stretches(text):
+    for _, comment, *_ in stretches(text):
         if comment is not None:
             match = UNMEASURED.match(comment)
             yield match[1] if match else None
@@ -231,11 +265,8 @@ def written(shown: str, number: float | None) -> str:
     return text.removeprefix("0") if shown.startswith(".") else text
 
 
-def stretches(text: str) -> Iterator[tuple[list[Number], str | None, int]]:
-    """Cut a page into the numbers that a comment speaks for, the comment, and its place. Without a comment it is None.
-
-    A comment speaks for what stands before it in its block, back to the comment before.
-    """
+def stretches(text: str) -> Iterator[Stretch]:
+    """Cut a page into the parts that a comment speaks for: what stands before it in its block, after the one before."""
     quiet = _blank(text, *NOT_PROSE)
     comments = [match for match in COMMENT.finditer(quiet) if _is_source(match[1])]
     edges = [0, *(match.start() for match in BLOCK.finditer(quiet)), len(quiet)]
@@ -246,9 +277,9 @@ def stretches(text: str) -> Iterator[tuple[list[Number], str | None, int]]:
         here = start
         for match in comments:
             if start <= match.start() < end:
-                yield list(_numbers(quiet, here, match.start(), settings)), match[1], match.start()
+                yield Stretch(list(_numbers(quiet, here, match.start(), settings)), match[1], here, match.start())
                 here = match.end()
-        yield list(_numbers(quiet, here, end, settings)), None, end
+        yield Stretch(list(_numbers(quiet, here, end, settings)), None, here, end)
 
 
 def _numbers(quiet: str, start: int, end: int, settings: list[tuple[int, int]]) -> Iterator[Number]:

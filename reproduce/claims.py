@@ -33,7 +33,8 @@ The figures are means over seeds with their 95 % interval (Student's t). A diffe
 beside a claim decides its verdict. Most rules were written when most of these figures were known. More is said to be
 more if the interval lies above 0, and two figures are said to be equal if it lies within 5 points. "Does not hold"
 means that our figures do not show it: a wide interval does not show the opposite either. Accuracies are in percent.
-‡ marks a figure with runs that were made before their preset changed. They will be made again."""
+‡ marks a figure with runs that were made before their preset changed ([earlier
+settings](../glossary.md#earlier-settings))."""
 
 
 TEXTS = ("claim", "section", "quote", "note", NEVER, *RULES)  # of a claim; the first three are needed
@@ -160,8 +161,9 @@ def _shown(values: Sample, value: str, decimals: int) -> str:
         return f"{records.NOT_RUN} (`{value}`)"
     text = show(mean(values.values()), decimals)
     if ends := interval(values):
-        text += f" [{show(ends[0], decimals)}, {show(ends[1], decimals)}]"
-        text += f", {len(values)} seeds"
+        text += f" [{show(ends[0], decimals)}, {show(ends[1], decimals)}], {len(values)} seeds"
+    elif ".json:" not in value:
+        text += ", 1 seed"
     return f"{text}{f' {records.EARLIER}' if is_earlier(value) else ''} (`{value}`)"
 
 

@@ -48,6 +48,10 @@ The paper calls class-conditional diffusion models computationally expensive. Th
   epochs, and the first does not count. Nothing is evaluated meanwhile.
 - *Seconds of scoring* are the median of {repeats} times, after one that does not count.
 
+The batches are those of the presets, and they differ. A GPU is not busy with a small batch. So the seconds follow the
+number of steps more than the FLOPs. SITAR and its control take many small steps, ERM and the diffusion classifier few
+large ones. Seconds of training say what these presets take on this device, and not what a method costs.
+
 The claim would be wrong if SITAR needed as much as the diffusion classifier, in training or in scoring. One diffusion
 model serves all classes here. The paper speaks of a model for each class, which costs more.
 
@@ -95,6 +99,7 @@ def measure(preset: str, device: torch.device, epochs: int, settings: list[str])
         scoring = timed(lambda: trained.logits(x))
     return {
         "parameters": sum(parameter.numel() for parameter in method.parameters()),
+        "batch_size": config.train.batch_size,
         "epochs": config.train.epochs,
         "epochs_timed": epochs,
         "seconds_of_an_epoch": round(median(seconds[1:]), 4),  # the first one starts the device
@@ -155,13 +160,15 @@ def render(record: dict[str, Any]) -> str:
     where = f"{device}, torch {environment['versions']['torch']}, commit {commit}"
     epochs = ", ".join(sorted({str(row["epochs_timed"]) for row in rows.values()}))
     settings = f" All runs had these settings too: {', '.join(record['settings'])}." if record["settings"] else ""
-    head = ["parameters", "FLOPs of a step", "FLOPs of training", "seconds of training", "FLOPs of scoring an image"]
+    head = ["parameters", "batch", "steps", "FLOPs of a step", "FLOPs of training", "seconds of training"]
     text = TEXT.format(epochs=epochs, repeats=REPEATS, where=where, settings=settings)
-    lines = [f"| | {' | '.join(head)} | seconds of scoring {images:,} images |", "|---|" + "---|" * 6]
+    head += ["FLOPs of scoring an image", f"seconds of scoring {images:,} images"]
+    lines = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
     for name, row in rows.items():
         training = f"{row['flops_of_a_step']:.2e} | {row['flops_of_training']:.2e} | {row['training']:.1f}"
         scoring = f"{row['flops_of_scoring']:.2e} | {row['scoring']:.3f}"
-        lines.append(f"| {name} | {row['parameters']:,} | {training} | {scoring} |")
+        size = f"{row['parameters']:,} | {row['batch_size']} | {row['flops_of_training'] // row['flops_of_a_step']:,}"
+        lines.append(f"| {name} | {size} | {training} | {scoring} |")
     lines += ["", "The next table divides by what SITAR needs.", ""]
     lines += [
         "| | FLOPs of training | seconds of training | FLOPs of scoring | seconds of scoring |",

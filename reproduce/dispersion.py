@@ -5,7 +5,6 @@ The scores stand in the records of the tables, so nothing is run. The page is do
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -76,10 +75,16 @@ def table(runs: Iterable[dict[str, Any]], row: str) -> list[str]:
 
 def render() -> str:
     """Write the page, from the records alone."""
+    import records  # here, because records.py imports this file
+
     parts = [TEXT]
     for name, row in PARTS:
-        runs = json.loads((HERE / "records" / f"{name}.json").read_text(encoding="utf-8"))["runs"]
-        parts += [f"## {row}, from `{name}`", "", *table(runs, row), ""]
+        record = records.load_record(name)
+        earlier = records.outdated(row, records.load_table(name), record)
+        mark = f" {records.EARLIER}" if earlier else ""
+        parts += [f"## {row}, from `{name}`{mark}", "", *table(record["runs"], row), ""]
+        if earlier:
+            parts += [f"{records.EARLIER} These runs were made when {' and '.join(earlier)} had another value.", ""]
     return "\n".join(parts)
 
 

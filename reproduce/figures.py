@@ -117,10 +117,21 @@ def page() -> str:
     for name, source in figures().items():
         table = run.load_table(source)
         about = table["figure"]
-        lines += _section(name, about["title"], about["shows"], f"figures/{name}.svg", _missing(source, table))
+        shows = about["shows"] + _earlier(source, about.get("rows"))
+        lines += _section(name, about["title"], shows, f"figures/{name}.svg", _missing(source, table))
     for name, picture in PICTURES.items():
-        lines += _section(f"{name} RUN...", picture.title, picture.shows, f"figures/{name}.png", picture.missing)
+        shows = picture.shows + (_earlier(name) if name in records.table_names() else "")
+        lines += _section(f"{name} RUN...", picture.title, shows, f"figures/{name}.png", picture.missing)
     return "\n".join(lines)
+
+
+def _earlier(source: str, names: dict[str, str] | None = None) -> str:
+    """Say which lines are those of runs whose preset has changed since."""
+    table, record = records.load_table(source), records.record_so_far(source)
+    rows = names or {row: row for row in table["rows"]}
+    earlier = [shown for row, shown in rows.items() if records.outdated(row, table, record)]
+    said = f"made with [earlier settings](glossary.md#earlier-settings): {', '.join(earlier)}."
+    return f" {records.EARLIER} Runs that were {said}" if earlier else ""
 
 
 def _section(command: str, title: str, shows: str, image: str, missing: str) -> list[str]:

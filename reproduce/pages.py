@@ -10,13 +10,25 @@ from collections.abc import Callable
 from statistics import mean, stdev
 from typing import Any
 
-from records import EARLIER, NO_IMAGES, NOT_RUN, load_table, outdated, record_path, record_so_far, runs_of, value_of
+from records import (
+    EARLIER,
+    MARKS,
+    NO_IMAGES,
+    NOT_RUN,
+    load_table,
+    outdated,
+    record_path,
+    record_so_far,
+    runs_of,
+    value_of,
+)
 from values import fill
 
 from sitar import given
 from sitar.registry import metrics
 from sitar.reporting.tables.table import CHANCE, chance, percent
 
+LEGEND = f"{MARKS} runs made before their preset changed ([earlier settings](../glossary.md#earlier-settings))."
 ABBREVIATIONS = {
     "ID": "[ID](../glossary.md#id-and-ood) means in distribution.",
     "OOD": "[OOD](../glossary.md#id-and-ood) means out of distribution.",
@@ -64,7 +76,7 @@ def render(name: str) -> str:
             *(below if any(runs_of(row, table, record) for row in table["rows"]) else []),
             *_seed_by_seed(table, record),
             *_bootstrap(table, record),
-            *([fill(table["notes"]).rstrip(), ""] if "notes" in table else []),
+            *_notes(table, record),
         ]
     )
 
@@ -74,9 +86,9 @@ def _transposed(name: str, table: dict[str, Any], record: dict[str, Any]) -> str
     rows = {row: runs_of(row, table, record) for row in table["rows"]}
     left_out = table.get("left_out", [])
     counted = [column for column in table["columns"] if column not in left_out]
-    parts = []
+    parts, heads = [], [f"{row} {EARLIER}" if outdated(row, table, record) else row for row in rows]
     for label, split in table["splits"].items():
-        parts += [f"## {label}", "", f"| | {' | '.join(rows)} | {CHANCE} |", "|---|" + "---|" * (len(rows) + 1)]
+        parts += [f"## {label}", "", f"| | {' | '.join(heads)} | {CHANCE} |", "|---|" + "---|" * (len(rows) + 1)]
         for column in table["columns"]:
             cells = [
                 _cell([value_of(run, split) for run in runs if run["column"] == column], len(table["seeds"]), NOT_RUN)
@@ -97,7 +109,7 @@ def _transposed(name: str, table: dict[str, Any], record: dict[str, Any]) -> str
             *_source(name, table, record),
             "",
             *parts,
-            *([fill(table["notes"]).rstrip(), ""] if "notes" in table else []),
+            *_notes(table, record),
         ]
     )
 
@@ -130,6 +142,14 @@ def _introduction(table: dict[str, Any]) -> list[str]:
         f"Each cell is the mean ± the standard deviation over the seeds {seeds}.{others} {table['epoch']}",
         f"{settings}{words}",
     ]
+
+
+def _notes(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """Write the notes with their values. A mark on a value of another table is explained."""
+    text = fill(table.get("notes", "")).rstrip()
+    explained = any(outdated(row, table, record) for row in table["rows"])
+    legend = [LEGEND, ""] if EARLIER in text and not explained else []
+    return [text, "", *legend] if text else []
 
 
 def _seeds(given: list[int]) -> str:

@@ -27,9 +27,28 @@ HERE = Path(__file__).parent
 CLAIMS = "claims"  # the one .yaml file here that is not a table
 SAID = ("row", "column", "preset", "overrides", "seed")  # what tells one run of a table from another
 EARLIER = "‡"  # marks what was measured before a preset changed
+MARKS = f"{EARLIER} marks"  # how a page begins the sentence that explains it
 SUMS = "SHA256SUMS"  # in the folder of the records: their checksums
 NOT_RUN = "not run yet"
 NO_IMAGES = "no images here"
+WITHOUT = {  # what the code did where it did not know a setting: before it came, or after it went
+    "data.shortcuts": 1,
+    "data.train_rho": None,
+    "method.gate": False,
+    "method.last_steps": None,
+    "method.mlp_layers": 3,  # of the diffusion classifier on features, which has no runs without it
+    "method.mlp_width": 256,
+    "method.nuisances": [],
+    "method.score_floor": False,
+    "method.score_momentum": 0.0,
+    "method.unlabelled": False,
+    "model.feature_hidden": None,
+    "train.average_epochs": 1,
+    "train.compile": False,
+    "train.data_on": "auto",
+    "train.deterministic": False,
+    "train.shuffle": "samples",
+}
 
 
 def table_names() -> list[str]:
@@ -203,13 +222,25 @@ def _today(preset: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 def changed(run: dict[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Name the settings of a recorded run that its preset has otherwise today.
 
-    A setting that only one of the two knows is not a change: it came or went with the code. A run whose settings are
-    not known is taken as it is.
+    A setting that only one of the two knows came or went with the code. WITHOUT says what the code did without it. What
+    it does not say (`undeclared`) is not a change. A run whose settings are not known is taken as it is.
     """
+    then, now = _settings(run, settings)
+    keys = (then.keys() & now.keys()) | ((then.keys() ^ now.keys()) & WITHOUT.keys())
+    return sorted(key for key in keys if then.get(key, WITHOUT.get(key)) != now.get(key, WITHOUT.get(key)))
+
+
+def undeclared(record: Mapping[str, Any]) -> set[str]:
+    """Name the settings that only the runs of a record or only their presets know, and that WITHOUT does not have."""
+    pairs = (_settings(run, record.get("settings", {})) for run in record["runs"])
+    return {key for then, now in pairs for key in then.keys() ^ now.keys()} - WITHOUT.keys()
+
+
+def _settings(run: dict[str, Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings that a recorded run had, and those of its preset today."""
     if run.get("settings") not in settings:
-        return []
-    then, now = settings[run["settings"]], _today(run["preset"], tuple(run["overrides"]))
-    return sorted(key for key in then.keys() & now.keys() if then[key] != now[key])
+        return {}, {}
+    return settings[run["settings"]], _today(run["preset"], tuple(run["overrides"]))
 
 
 def outdated(row: str, table: dict[str, Any], record: dict[str, Any]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ A value of a table has five parts:
 
 A value of any other record is a path in its file, with the first three statistics if the path leads to many numbers:
 
-    theory.json: theory.exact[0] - theory.clean
+    theory.json: runs[seed=0].theory.predicted[0] - runs[seed=0].theory.clean
     audit_color_mnist.json: runs[rho=0.9].correlation; low to high
     baselines_tuning.json: runs[preset=color_mnist/afr][method.gamma=2.0].val / val_ood; percent
 
@@ -27,7 +27,7 @@ list is that of all its items.
     bit.json: runs[column counts in exchange].refit.worst_group; percent; mean
 
 Prose holds values in two ways. `fill` writes them where `{{ VALUE }}` or `{{ VALUE; .0 }}` (no decimals) stands. In
-Markdown, `72.2<!-- VALUE -->` is compared by check.py.
+Markdown, `72.2<!-- VALUE -->` is compared by check.py. ‡ stands behind a value of runs whose preset has changed since.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def sample(expression: str) -> Sample:
 
 def is_earlier(expression: str) -> bool:
     """Say whether an expression rests on runs that were made before their preset changed."""
-    name, _, rest = expression.partition(";")
+    name, _, rest = " ".join(expression.split()).partition(";")
     if ".json:" in expression or not records.record_path(name).exists():
         return False
     table, record = records.load_table(name), records.record_so_far(name)
@@ -124,11 +124,12 @@ def is_earlier(expression: str) -> bool:
 
 
 def fill(text: str) -> str:
-    """Write the values into a text, where it says {{ VALUE }}."""
+    """Write the values into a text, where it says {{ VALUE }}. Those of runs with earlier settings get a mark."""
 
     def written(match: re.Match[str]) -> str:
         expression, _, decimals = match[1].strip().partition("; .")
-        return "".join(value.join + show(value.number, int(decimals or 1)) for value in evaluate(expression))
+        shown = "".join(value.join + show(value.number, int(decimals or 1)) for value in evaluate(expression))
+        return shown + (records.EARLIER if is_earlier(expression) else "")
 
     return re.sub(r"\{\{(.+?)\}\}", written, text, flags=re.DOTALL)
 

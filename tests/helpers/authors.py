@@ -285,6 +285,24 @@ def factor_judgement(judge: Network, z: Tensor, orders: Tensor) -> Tensor:
     return 0.5 * (real + fake)
 
 
+def pearson(a: list[float], b: list[float]) -> float:
+    """The correlation of two lists of numbers."""
+    centred = [[value - sum(of) / len(of) for value in of] for of in (a, b)]
+    product = sum(u * v for u, v in zip(*centred, strict=True))
+    return product / math.sqrt(math.prod(sum(value**2 for value in of) for of in centred))
+
+
+def sitar(classifier: Network, z: Tensor, mu: Tensor, y: list[int], alpha: float, weight: float) -> Tensor:
+    """Lines 9 to 12 of Algorithm 1: noise on each axis by its largest correlation with a class, and consistency."""
+    noise = torch.randn(z.shape, dtype=z.dtype)
+    scores = [
+        max(abs(pearson(axis, [float(label == one) for label in y])) for one in sorted(set(y)))
+        for axis in mu.detach().T.tolist()
+    ]
+    clean, noisy = classifier(z), classifier(z + alpha * torch.tensor(scores, dtype=z.dtype) * noise)
+    return mean(losses_of(noisy, y)) + weight * mean([((a - b) ** 2).sum() for a, b in zip(clean, noisy, strict=True)])
+
+
 def squared_distance(x_hat: Tensor, x: Tensor) -> Tensor:
     """The squared error of every image, summed over its pixels."""
     return mean([((a - b) ** 2).sum() for a, b in zip(x_hat, x, strict=True)])

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.bits import damaged, some_bits
 from helpers.scripts import script
+from sitar.presets import load_config
 
 from .test_reproduce import TABLE, made
 
@@ -149,6 +150,65 @@ def test_a_whole_page_may_be_declared_but_not_readme_or_results(check, own: Path
 def test_an_unknown_row_is_named_with_its_line(check, own: Path) -> None:
     (own / "docs" / "page.md").write_text("x\n50.0<!-- t; c; low; OOD; low -->\n", encoding="utf-8")
     assert said(check) == ["docs/page.md:2: there is no row 'c'; rows are 'a', 'b', 'paper, X'"]
+
+
+def make_earlier(check, **settings: object) -> None:
+    """Give the runs of row `a` settings that its preset does not have today."""
+    runs = [{**run, "settings": run["column"]} for run in check.records.load_record("t")["runs"]]
+    now = {run["column"]: load_config(run["preset"], run["overrides"], 0).to_dict() for run in runs}
+    then = {name: {**check.records.decisive(one), "train.epochs": 7, **settings} for name, one in now.items()}
+    check.records.write_record("t", runs, then)
+    check.records.write_sums()
+
+
+EXPLAINED = "\n\n‡ marks runs of earlier settings.\n"
+
+
+def test_a_value_of_earlier_runs_needs_its_mark_and_no_other_has_one(
+    check, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = own / "docs" / "page.md"
+    plain = "We have 55.5 ± 7.8,<!-- t; a; low; OOD;\nmean ± sd --> they 71.5.<!-- t; paper, X; low; OOD; mean -->\n"
+    marked = plain.replace("7.8,", "7.8‡,") + EXPLAINED
+    in_row = "| a ‡ | 50.0 | 61.0<!-- t; a; low; OOD; low to high --> |\n" + EXPLAINED
+    page.write_text(marked, encoding="utf-8")
+    assert [text.partition(",")[0] for text in said(check)] == ["docs/page.md:1: a value has a mark without need"]
+    assert check.main(write=True) == 1  # what is left is the sentence
+    assert page.read_text(encoding="utf-8") == plain + EXPLAINED
+    assert said(check) == ["docs/page.md:5: this page explains ‡ and has none"]
+    page.write_text(plain, encoding="utf-8")
+    assert said(check) == []
+
+    make_earlier(check)
+    (own / "README.md").write_text("", encoding="utf-8")
+    found = [text for text in said(check) if text.startswith("docs/page.md")]
+    assert [text.partition(",")[0] for text in found] == ["docs/page.md:1: a value needs the mark ‡"]
+    capsys.readouterr()
+    assert check.main(write=True) == 1
+    assert "docs/page.md:1: no sentence of this page says what ‡ marks" in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8") == plain.replace("7.8,", "7.8‡,")
+    for right in (marked, in_row):
+        page.write_text(right, encoding="utf-8")
+        assert said(check) == []
+    page.write_text(marked.replace("71.5.", "71.5‡."), encoding="utf-8")
+    assert "a value has a mark without need" in said(check)[0]
+
+
+def test_notes_mark_and_explain_values_of_earlier_runs(check, own: Path) -> None:
+    (own / "reproduce" / "u.yaml").write_text(TABLE + "notes: It has {{ t; a; low; OOD; mean }}.\n", encoding="utf-8")
+    page = own / "docs" / "results" / "u.md"
+    assert check.main(write=True) == 0
+    assert page.read_text(encoding="utf-8").endswith("It has 55.5.\n")
+    make_earlier(check)
+    assert "It has 55.5‡.\n\n‡ marks runs" in check.pages.render("u")
+    assert "\n‡ marks" not in check.pages.render("t")  # whose own rows say which settings changed
+
+
+def test_a_setting_that_nobody_declared_is_named(check, own: Path) -> None:
+    make_earlier(check)
+    assert not any("records.py" in text for text in said(check))
+    make_earlier(check, **{"train.gone": 1})
+    assert "reproduce/records.py:1: WITHOUT does not say what the code did without train.gone" in "\n".join(said(check))
 
 
 def test_cells_that_were_not_run_say_so(check, own: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,11 @@ def test_a_wrong_rule_is_named(claims, rule: str, said: str) -> None:
         claims.decide(rule, {"gain": claims.figure({0: 1.0, 1: 2.0})})
 
 
+def test_a_figure_of_one_seed_says_so(claims) -> None:
+    record(claims, [0.10])
+    assert "accuracy at high less that at low: 10.0, 1 seed (`t; a; high - low; OOD`)" in claims.render()
+
+
 def test_a_verdict_that_was_edited_fails_the_check(claims, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check = script("reproduce/check.py")
     home = tmp_path / "reproduce"
@@ -127,4 +133,7 @@ def test_every_claim_of_the_paper_is_quoted_and_can_be_decided(monkeypatch: pyte
             assert "holds" in claim
             one = {name: module.Figure(0.0, 0.0, 0.0, 0.0, 0.0, 3) for name in claim["figures"]}
             assert {module.decide(claim[rule], one) for rule in module.RULES if rule in claim} <= {True, False}
+            rules = " ".join(claim.get(rule, "") for rule in module.RULES)
+            unread = [name for name in claim["figures"] if not re.search(rf"\b{name}\.", rules)]
+            assert not unread, f"{claim['claim']}: no rule reads {unread}"
     assert (ROOT / "docs" / "results" / "claims.md").exists()

@@ -117,11 +117,30 @@ def test_all_other_methods_but_chroma_vae_fall_where_nothing_contradicts_the_col
     assert max(fallen.values()) < 0.5, fallen
 
 
+def test_few_seeds_are_those_of_the_three_rows_that_readme_names() -> None:
+    found = {row: len(row_values(row, "baselines; rho = 1.0; OOD")) for row in rows_of("baselines")}
+    named = ("curvature penalty", "Jacobian penalty", "diffusion classifier, epoch chosen on val")
+    others = {row for row in found if not row.startswith(("sitar on", "isotropic", "Chroma-VAE", *named))}
+    assert len(others) >= 15
+    assert {found[row] for row in others} == {5}
+    assert all(found[row] >= 1 for row in named)
+
+
+def test_jtt_is_level_with_the_noise_of_the_paper_at_one_severity_and_far_below_without_a_shortcut() -> None:
+    assert abs(average("JTT - sitar (axis noise, the paper's)", "baselines; rho = 0.9; OOD")) < 2
+    assert ends("JTT - sitar (axis noise, the paper's)", "baselines; rho = 0.5; OOD")[1] < -20
+
+
 CELEBA = [f"celeba; {task}; worst group" for task in ("Blond/Gender", "Attractive/Smiling")]
 CHOSEN = [f"celeba_pretrained; Blond/Gender; worst group, chosen {how} groups" for how in ("without", "with")]
 BAR = ["bar; BAR; average", "bar_frozen; BAR; average"]
 SITES = "sites; rho = 0.98; unseen sites"
 SITES_FACES = "sites_faces; rho = 0.98; unseen sites"
+
+
+def test_on_blond_hair_every_column_of_readme_is_below_a_coin() -> None:
+    columns = ("ERM", "control", "sitar (axis noise, alpha 0.1, the paper's)", "sitar_best")
+    assert max(average(row, CELEBA[0]) for row in columns) < 50
 
 
 @pytest.mark.parametrize("place", CELEBA)

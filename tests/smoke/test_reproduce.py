@@ -348,7 +348,7 @@ def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Pat
 def test_a_row_with_earlier_settings_is_named(runner, own: Path) -> None:
     config = load_config("color_mnist/erm", ["data.rho=0.5"], 0).to_dict()
     now = runner.decisive(config)
-    gone = {**now, "train.gone": 1}  # a setting that came or went with the code is no change
+    gone = {**now, "train.gone": 1}  # a setting that came or went with the code, and that WITHOUT does not know
     old = {**gone, "train.epochs": 7}
     settings = {"now": gone, "old": old}
     runner.records.write_record("t", [made("a", "low", 0, 0.5, settings="now"), made("b", "low", 0, 0.5)], settings)
@@ -366,6 +366,35 @@ def test_a_row_with_earlier_settings_is_named(runner, own: Path) -> None:
     page = runner.render("t")
     assert "| a | 90.0 (1 seed) |" in page
     assert "‡" not in page
+
+
+def test_a_setting_that_came_or_went_is_what_the_code_did_without_it(runner, own: Path) -> None:
+    """A preset may give a new setting another value than the old code had: then its runs are earlier ones."""
+    (own / "t.yaml").write_text(TABLE.replace("color_mnist/erm", "color_mnist/sitar"), encoding="utf-8")
+    (low,) = (j for j in runner.jobs(runner.load_table("t")) if (j["row"], j["column"], j["seed"]) == ("a", "low", 0))
+    now = runner.decisive(load_config(low["preset"], low["overrides"], 0).to_dict())
+    assert now["method.score_floor"] is True, "else this test says nothing"
+    before = {key: value for key, value in now.items() if key not in ("method.score_floor", "train.compile")}
+    run = made("a", "low", 0, 0.5, settings="s") | {key: low[key] for key in ("preset", "overrides")}
+    for then, earlier in (
+        (now, []),
+        (before, ["method.score_floor"]),  # without it, v^2 kept what chance gives it
+        ({**before, "method.score_floor": True}, []),  # before train.compile nothing was compiled
+        ({**now, "method.score_momentum": 0.0}, []),
+        ({**now, "method.score_momentum": 0.9}, ["method.score_momentum"]),
+    ):
+        assert runner.changed(run, {"s": then}) == earlier
+        assert runner.records.undeclared({"runs": [run], "settings": {"s": then}}) == set()
+    record = {"runs": [run], "settings": {"s": {**now, "train.gone": 1}}}
+    assert runner.changed(run, record["settings"]) == []
+    assert runner.records.undeclared(record) == {"train.gone"}
+
+
+def test_every_run_of_a_table_has_settings(runner) -> None:
+    """A run without them could never be told to be an earlier one."""
+    for name in runner.records.table_names():
+        record = runner.records.record_so_far(name)
+        assert {run.get("settings") for run in record["runs"]} <= record.get("settings", {}).keys(), name
 
 
 def git(*words: str) -> str:
