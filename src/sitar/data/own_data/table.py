@@ -105,18 +105,27 @@ class TableOfImages(OwnImages):
         raise DataError(f"There is no table {config.table!r}, {below}below the working folder {os.getcwd()!r}.")
 
 
+def has_shards(folder: Path, config: TableConfig) -> bool:
+    """Say whether the tables in a folder are Parquet files that hold the images themselves."""
+    tables = _tables(folder)
+    if any(path.suffix.lower() != PARQUET for path in tables):
+        return False
+    first = next(iter(tables or find_shards(folder).values()), None)
+    return first is not None and holds_images(open_table(first, may_be_empty=True), config.image_column)
+
+
 def _only_table(root: Path, config: TableConfig) -> Path:
     """Return the only table in a folder, or the folder itself where Parquet files in it hold the images."""
-    tables = sorted(path for path in root.iterdir() if path.suffix.lower() in SUFFIXES)
-    if all(path.suffix.lower() == PARQUET for path in tables):
-        if len(tables) == 1 and not holds_images(open_table(tables[0]), config.image_column):
-            return tables[0]
-        shards = list(find_shards(root).values())
-        if shards and holds_images(open_table(shards[0], may_be_empty=True), config.image_column):
-            return root
+    if has_shards(root, config):
+        return root
+    tables = _tables(root)
     if len(tables) != 1:
         raise DataError(f"{str(root)!r} has {len(tables)} .csv or .parquet files. Name the one with data.table.")
     return tables[0]
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
 def _check_image_column(table: TableFile, config: TableConfig) -> None:
