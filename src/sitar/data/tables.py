@@ -247,14 +247,18 @@ class ParquetTable(TableFile):
             default_memory_pool().release_unused()  # which pyarrow would keep for the next file
 
     def _width(self, names: Sequence[str]) -> int:
-        """Return how many values columns have in a row, in the row group where that is most; long bytes are many."""
+        """Return how many values columns have in a row, in the row group where that is most; long bytes are many.
+
+        Only of lists the metadata of a column is asked: pyarrow ends the process where that is damaged in some ways.
+        """
         metadata, schema, wanted = self.file.metadata, self.file.schema, set(names)
         leaves = [schema.column(i) for i in range(metadata.num_columns)]
         cost = {i: -(-leaf.length // 8) or 1 for i, leaf in enumerate(leaves) if _top(leaf.path, wanted)}
         widest = 1
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            values = sum(cost[i] * group.column(i).num_values for i in cost)
-            widest = max(widest, -(-values // max(1, group.num_rows)))
+            rows = group.num_rows
+            counts = {i: group.column(i).num_values if leaves[i].max_repetition_level else rows for i in cost}
+            widest = max(widest, -(-sum(cost[i] * counts[i] for i in cost) // max(1, rows)))
         return widest
 
 

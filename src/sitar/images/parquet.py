@@ -124,19 +124,13 @@ class Shard:
         if not self._first <= row < self._end:
             group = next(i for i, end in enumerate(self._ends) if row < end)
             self._first, self._end = (self._ends[group - 1] if group else 0), self._ends[group]
-            at_once = max(1, min(ROWS, AT_ONCE // max(1, self._largest(group))))
+            size = self._file.metadata.row_group(group).total_byte_size  # no image of the group is larger
+            at_once = max(1, min(ROWS, AT_ONCE // max(1, size)))
             self._batches = self._file.iter_batches(at_once, row_groups=[group], columns=[self.column])
             self._rows = ()
         while row >= self._first + len(self._rows):
             self._first += len(self._rows)
             self._rows = next(self._batches).column(0)
-
-    def _largest(self, group: int) -> int:
-        """Return the most bytes that one image of a row group can have: those of all its different images together."""
-        columns = self._file.metadata.row_group(group)
-        leaves = (columns.column(i) for i in range(columns.num_columns))
-        ours = (leaf for leaf in leaves if f"{leaf.path_in_schema}.".startswith(f"{self.column}."))
-        return sum(leaf.total_uncompressed_size for leaf in ours)
 
 
 def open_parquet(path: Path | RemoteFile, *, by_codes: bool = False) -> Any:
