@@ -267,6 +267,13 @@ def table(root: Path) -> TableConfig:
     return TableConfig(root=str(root), image_size=SIZE, attribute_column="site", split_by="patient")
 
 
+def table_in_parquet(root: Path) -> TableConfig:
+    for number, part in enumerate((range(N // 3), range(N // 3, N))):
+        said = {"label": ["ab"[i % 2] for i in part], "site": [i // 2 % 2 for i in part]}
+        shard(root / f"part-{number}.parquet", list(part), said | {"patient": [i // 4 for i in part]})
+    return TableConfig(root=str(root), image_size=SIZE, attribute_column="site", split_by="patient")
+
+
 def npz(root: Path) -> NpzConfig:
     numbers = np.arange(N)
     features = np.random.default_rng(0).normal(size=(N, 6))
@@ -313,6 +320,7 @@ MAKERS: dict[str, Callable[[Path], NamedConfig]] = {
     "sites": sites,
     "sites of faces": sites_of_faces,
     "table": table,
+    "table in parquet": table_in_parquet,
     "waterbirds": waterbirds_original,
     "waterbirds in parquet": waterbirds_parquet,
 }

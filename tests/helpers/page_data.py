@@ -6,11 +6,14 @@ A maker is given the folder, and a stack that undoes what it changes elsewhere. 
 from __future__ import annotations
 
 import csv
+import io
 import itertools
+import json
 import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -55,6 +58,32 @@ def scans(folder: Path, stack: ExitStack) -> None:
         rows.append([f"images/{i:03}.png", ("healthy", "ill")[ill], ("new", "old")[old], f"p{i // 3:02}"])
     _csv(root / "table.csv", ["path", "label", "scanner", "patient_id"], rows)
     _unlabelled(folder / "new_scans")
+
+
+def image_shards(folder: Path, stack: ExitStack) -> None:
+    """Images within Parquet files, as Hugging Face's `datasets` writes them, and another such file without labels."""
+    random = np.random.default_rng(0)
+    struct = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    notes = {"info": {"features": {"label": {"names": ["healthy", "ill"], "_type": "ClassLabel"}}}}
+
+    def images(bright: list[int]) -> pyarrow.Array:
+        buffers = [io.BytesIO() for _ in bright]
+        for one, buffer in zip(bright, buffers, strict=True):
+            picture(random, bool(one)).save(buffer, "PNG")
+        return pyarrow.array([{"bytes": buffer.getvalue(), "path": None} for buffer in buffers], struct)
+
+    def write(path: Path, columns: dict[str, Any]) -> None:
+        path.parent.mkdir(exist_ok=True)
+        table = pyarrow.table(columns).replace_schema_metadata({"huggingface": json.dumps(notes)})
+        pyarrow.parquet.write_table(table, path, row_group_size=20)
+
+    for part in range(3):
+        label = [i % 2 for i in range(40)]
+        old = [one if random.random() < 0.8 else 1 - one for one in label]
+        said = {"label": label, "scanner": [("new", "old")[one] for one in old]}
+        patients = [f"p{part}{i // 3:02}" for i in range(40)]
+        write(folder / "hospital" / f"part-{part}.parquet", {"image": images(old), **said, "patient_id": patients})
+    write(folder / "new_hospital" / "part-0.parquet", {"image": images([i % 2 for i in range(20)])})
 
 
 def candidates(folder: Path, stack: ExitStack) -> None:
@@ -142,6 +171,7 @@ MAKERS: dict[str, Callable[[Path, ExitStack], None]] = {
     "animals": animals,
     "candidates": candidates,
     "embeddings": embeddings,
+    "image-shards": image_shards,
     "photos": photos,
     "placeholders": placeholders,
     "runs": runs,

@@ -6,10 +6,11 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ import pytest
 
 from helpers.cli import sitar, sitar_error
 from helpers.scripts import ROOT
+from sitar.errors import ConfigError
 from sitar.interpreter import module_command, module_environment
+from sitar.sweeps.engines import ray as engine
+from sitar.sweeps.engines.job import Job
 from sitar.sweeps.folder import SweepFolder
 
 EPOCHS, RUNS = 30, 4
@@ -138,6 +142,60 @@ def test_a_process_of_a_ray_cluster_is_killed_and_nothing_is_lost(undisturbed: P
     assert any(environment.get("resumed") for environment in environments), "the run was made anew, not continued"
     psutil.wait_procs(cluster, timeout=20)
     assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in cluster)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The address of a Ray cluster that somebody else has started. It says that it has a GPU."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
+    command += ["--node-ip-address=127.0.0.1", "--num-cpus=2", "--num-gpus=1", "--include-dashboard=false"]
+    log = tmp_path / "cluster.log"
+    with log.open("w") as file:
+        environment = {**module_environment(), "PYTHONUNBUFFERED": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, text=True)
+    try:
+        wait_for(lambda: "Ray runtime started" in log.read_text(), process)
+        yield f"127.0.0.1:{port}"
+    finally:  # as `ray stop` does, which would also end the clusters of others
+        started = [process, *below(process, "")] if process.poll() is None else []
+        process.terminate()
+        process.wait(timeout=60)
+        for one in started[1:]:
+            if one.is_running():
+                one.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(sys.platform == "win32", reason="paths of POSIX")
+def test_runs_on_a_cluster_that_is_there_share_its_gpu(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do, seen = engine._attempt, tmp_path / "seen"
+    seen.mkdir()
+
+    def watched(values: dict[str, Any], folder: str) -> str | None:
+        """Note what Ray has given to a job, in its process, and do it."""
+        import ray
+
+        given = ray.get_runtime_context().get_assigned_resources()
+        (seen / f"{os.getpid()}-{time.time_ns()}.json").write_text(json.dumps(given))
+        return do(values, folder)
+
+    monkeypatch.setattr(engine, "_attempt", watched)
+    short = (*TINY[:-3], "train.epochs=2", "train.batch_size=16")
+    jobs = [Job(str(tmp_path / f"seed{seed}"), "color_mnist/sitar", seed, short, "cpu") for seed in (0, 1)]
+    with engine.RayEngine(cluster, {"gpu": 0.5}, device="cpu") as half:
+        ended = [one for one in half.run(jobs) if one is not None]
+        assert half.room() == 2, "two runs fit onto one GPU"
+    assert sorted((one.job.seed, one.error) for one in ended) == [(0, None), (1, None)]
+    assert all((tmp_path / f"seed{seed}" / "result.json").is_file() for seed in (0, 1))
+    given = [json.loads(file.read_text()) for file in seen.iterdir()]
+    assert [(one["CPU"], one["GPU"]) for one in given] == [(1, 0.5)] * 2
+    with engine.RayEngine(cluster, {"gpu": 1.5}) as more, pytest.raises(ConfigError, match=r"gpu=1.5, .* has 1 in all"):
+        more.room()
 
 
 @pytest.mark.ray

@@ -50,13 +50,18 @@ class SampleColumns:
 
 
 def sample_columns(table: TableFile, config: ColumnsConfig) -> SampleColumns:
-    """Read what a table says of its samples, from the columns that the settings name."""
+    """Read what a table says of its samples, from the columns that the settings name.
+
+    Where no column is named for the split, the names of the files of the table may say it.
+    """
 
     def column(name: str | None) -> Column | None:
         return None if name is None else Column(name, table.words(name))
 
-    label = Column(config.label_column, table.words(config.label_column))
-    return SampleColumns(label, column(config.split_column), column(config.attribute_column), column(config.split_by))
+    label, split = Column(config.label_column, table.words(config.label_column)), column(config.split_column)
+    if split is None and (words := table.split_words()) is not None:
+        split = Column("the names of the files", words)
+    return SampleColumns(label, split, column(config.attribute_column), column(config.split_by))
 
 
 def other_columns(table: TableFile, config: ColumnsConfig, known: Sequence[str]) -> dict[str, Words]:

@@ -1,7 +1,7 @@
 """Read new inputs, without labels, the way a data set stores its own.
 
-Images come as a folder of any depth, as files, or as a table with a column of paths. Arrays come as an .npz file.
-Where the data set is a table of features, such a table is read too, of one file or of many.
+Images come as a folder of any depth, as files, as a table with a column of paths, or within Parquet files. Arrays come
+as an .npz file. Where the data set is a table of features, such a table is read too, of one file or of many.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor
 from sitar.config import NamedConfig
 from sitar.data.array_dataset import as_features, as_images
 from sitar.data.image_dataset import ImageConfig
+from sitar.data.image_shards import ImageShards, holds_images
 from sitar.data.own_data.feature_table import FeaturesConfig, features_by_blocks, read_features
 from sitar.data.own_data.npz import NpzConfig, read_arrays
 from sitar.data.rows import Stored, stored_rows
@@ -31,11 +32,12 @@ from sitar.errors import DataError
 from sitar.files import user_path
 from sitar.images.cache import cached_images
 from sitar.images.files import Files, check_paths, is_image
+from sitar.images.parquet import IMAGE
 from sitar.images.windows import decoded_windows
 from sitar.progress import Watch, unwatched
 
 logger = logging.getLogger(__name__)
-ARRAYS = ".npz"
+ARRAYS, PARQUET = ".npz", ".parquet"
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -51,7 +53,8 @@ class Form:
 class Inputs:
     """Inputs hold new inputs: `x` as the data set stores its own, and a name for each.
 
-    A name is the same in every call: the path of an image below its folder, or the number of a row, counted from 0.
+    A name is the same in every call: the path of an image below its folder, or the number of a row, counted from 0. An
+    image within a Parquet file has the name of this file and the number of its row.
     Images that cannot be read are no inputs. `unreadable` has their names and the reason.
     """
 
@@ -79,10 +82,12 @@ InputsOrWindow = TypeVar("InputsOrWindow", Inputs, Window)
 
 @dataclass(frozen=True)
 class _ImageFiles:
-    """Says which images are asked about, by their paths below a folder, before any is decoded."""
+    """Says which images are asked about, before any is decoded: by their paths below a folder, or as rows of files."""
 
     names: list[str]
-    folder: Path
+    files: Files
+    folder: Path | None = None
+    """None: they are rows of Parquet files."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -162,9 +167,12 @@ def _find(
     """Find out what `source` is. Arrays are read, images are listed, and tables of features are opened."""
     if isinstance(form.config, FeaturesConfig) and (table := _feature_table(source)) is not None:
         return _FeatureTable(table, form.config)
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if len(given) == 1 and (folder := user_path(given[0])).is_dir():
+        return _folder(folder, form)
+    if isinstance(form.config, ImageConfig) and (shards := _image_shards(source, form)) is not None:
+        return shards
     paths = _paths(source)
-    if len(paths) == 1 and paths[0].is_dir():
-        return _folder(paths[0], form)
     if all(is_image(path.name) for path in paths):
         return _image_files([path.as_posix() for path in paths], Path(), form)
     if len(paths) > 1:
@@ -183,18 +191,27 @@ def _find(
     )
 
 
-def _feature_table(source: Source) -> TableFile | None:
+def _image_shards(source: Source, form: Form) -> _ImageFiles | None:
+    """List the rows of the Parquet files that are given, where they hold images. None: it is something else."""
+    table = _feature_table(source, (PARQUET,))
+    if table is None or not holds_images(table, column := getattr(form.config, "image_column", IMAGE)):
+        return None
+    shards = ImageShards(table, column)
+    return _ImageFiles(shards.rows(), shards.files())
+
+
+def _feature_table(source: Source, suffixes: tuple[str, ...] = SUFFIXES) -> TableFile | None:
     """Open the table that is given: a file, several, a folder of them, a pattern or a URL. None: it is no table."""
     given = [str(one) for one in ([source] if isinstance(source, str | os.PathLike) else source)]
     if len(given) == 1:
         path = user_path(given[0])
-        tables = path.suffix.lower() in SUFFIXES or "://" in given[0] or _has_tables(path)
+        tables = path.suffix.lower() in suffixes or "://" in given[0] or _has_tables(path, suffixes)
         return open_tables(given[0]) if tables else None
-    return Shards(_paths(given), f"{given[0]}, ...") if all(one.lower().endswith(SUFFIXES) for one in given) else None
+    return Shards(_paths(given), f"{given[0]}, ...") if all(one.lower().endswith(suffixes) for one in given) else None
 
 
-def _has_tables(folder: Path) -> bool:
-    return folder.is_dir() and any(path.suffix.lower() in SUFFIXES for path in folder.rglob("*"))
+def _has_tables(folder: Path, suffixes: tuple[str, ...]) -> bool:
+    return folder.is_dir() and any(path.suffix.lower() in suffixes for path in folder.rglob("*"))
 
 
 def _check_shape(inputs: InputsOrWindow, form: Form) -> InputsOrWindow:
@@ -223,6 +240,8 @@ def _folder(folder: Path, form: Form) -> _ImageFiles:
     images = [name for name in everything if is_image(name)]
     kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in everything if not is_image(name))
     if not images:
+        if PARQUET in kinds and isinstance(form.config, ImageConfig) and (shards := _image_shards(folder, form)):
+            return shards
         there = f" It has other files: {_listed(kinds)}." if kinds else ""
         raise DataError(f"{str(folder)!r} has no images in it, nor in the folders below it.{there}")
     if kinds:
@@ -269,14 +288,14 @@ def _image_files(names: list[str], folder: Path, form: Form) -> _ImageFiles:
         )
     if twice := [name for name, n in Counter(names).items() if n > 1]:
         raise DataError(f"{twice[0]!r}{_others(twice)} is named more than once. Name each image once.")
-    return _ImageFiles(names, folder)
+    return _ImageFiles(names, Files([folder]), folder)
 
 
 def _cached(found: _ImageFiles, form: Form, watch: Watch) -> Inputs:
     """Decode images as the data set of the run decodes its own, into the cache."""
     config, names = cast(ImageConfig, form.config), found.names
     cached = cached_images(
-        "inputs", names, Files([found.folder]), (config.image_size, config.image_size), crop_pct=config.crop_pct,
+        "inputs", names, found.files, (config.image_size, config.image_size), crop_pct=config.crop_pct,
         channels=config.channels, on_bad="skip", watch=watch("images decoded", len(names)),
     )  # fmt: skip
     if not cached.good.any():
@@ -286,14 +305,15 @@ def _cached(found: _ImageFiles, form: Form, watch: Watch) -> Inputs:
     good = np.flatnonzero(cached.good)
     kept = [names[place] for place in good]
     x = stored_rows(cached.images, good, cached.sums)
-    return Inputs(kept, x, [found.folder / name for name in kept], cached.bad)
+    folder = found.folder
+    return Inputs(kept, x, None if folder is None else [folder / name for name in kept], cached.bad)
 
 
 def _decoded(found: _ImageFiles, form: Form, window: int) -> Iterator[Window]:
     """Decode images as the data set of the run decodes its own, window by window."""
     config, start = cast(ImageConfig, form.config), 0
     decoded = decoded_windows(
-        found.names, Files([found.folder]), (config.image_size, config.image_size), window, crop_pct=config.crop_pct,
+        found.names, found.files, (config.image_size, config.image_size), window, crop_pct=config.crop_pct,
         channels=config.channels,
     )  # fmt: skip
     for images, bad in decoded:

@@ -31,7 +31,7 @@ from sitar.data.overlap import known_classes, shared_samples
 from sitar.data.types import Data, Nuisance, Nuisances
 from sitar.errors import ConfigError, DataError
 from sitar.functional.nuisance import within_classes
-from sitar.images.headers import read_header
+from sitar.images.headers import read_headers
 from sitar.registry import DATASETS, did_you_mean
 from sitar.splits import TEST_SPLITS
 
@@ -151,7 +151,7 @@ def _properties(config: NamedConfig, data: Data, sizes: bool) -> dict[str, NDArr
     dataset: Any = DATASETS.get(config.name)
     if sizes and issubclass(dataset, ImageDataset):
         files, names = dataset.files(config), train_files(dataset, config).tolist()
-        headers = [read_header(files, name) for name in names]
+        headers = read_headers(files, names)
         if None not in headers:
             _, width, height = np.array(headers, dtype=np.float64).T
             measured[IMAGE_SIZE] = np.stack([width, height, width / height], 1)

@@ -85,12 +85,12 @@ def open_tables(given: str) -> TableFile:
 
 
 class Shards(TableFile):
-    """Reads tables that lie one below the other as one. One file is open at a time."""
+    """Reads tables that lie one below the other as one. One file is open at a time, and `rows` says how many it has."""
 
     def __init__(self, files: Sequence[Path | RemoteFile], given: str) -> None:
         self.title = f"The table in {len(files):,} files, {given!r},"
         self.files: list[Path | RemoteFile] = []
-        self._rows: list[int] = []
+        self.rows: list[int] = []
         self._kinds: list[dict[str, str]] = []
         for file in files:
             table = open_table(file, may_be_empty=True)
@@ -102,14 +102,14 @@ class Shards(TableFile):
             else:
                 self.names = table.names
             self.files.append(file)
-            self._rows.append(len(table))
+            self.rows.append(len(table))
             self._kinds.append({name: table.kind(name) for name in table.names})
         if not self.files:
             raise DataError(f"{self.title} has no rows: all files are empty.")
         check_rows(len(self), self.title.rstrip(","))
 
     def __len__(self) -> int:
-        return sum(self._rows)
+        return sum(self.rows)
 
     def parts(self) -> Iterator[TableFile]:
         return (open_table(file) for file in self.files)
@@ -145,7 +145,7 @@ class Shards(TableFile):
         splits = {WORDS.get(word.lower()) for word in words}
         if None in splits or len(splits) < 2:
             return None
-        codes = np.repeat(np.arange(len(words), dtype=np.int32), self._rows)
+        codes = np.repeat(np.arange(len(words), dtype=np.int32), self.rows)
         return Words(words, codes).map(str)
 
     def _check_same_columns(self, file: Path | RemoteFile, table: TableFile) -> None:

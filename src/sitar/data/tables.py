@@ -8,7 +8,7 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +19,16 @@ from sitar.data.splitting import WORDS
 from sitar.data.words import Words
 from sitar.errors import ConfigError, DataError
 from sitar.files import read_regular
-from sitar.images.parquet import IMAGE, RemoteFile, check_images, find_shards, open_parquet, row_name
+from sitar.images.parquet import (
+    BYTES,
+    IMAGE,
+    RemoteFile,
+    check_images,
+    find_shards,
+    holds_bytes,
+    open_parquet,
+    row_name,
+)
 from sitar.memory import check_memory
 from sitar.registry import did_you_mean
 
@@ -63,12 +72,19 @@ class TableFile(ABC):
         """Read columns of numbers some rows at a time: for each column (rows, 1), or (rows, length) of lists."""
 
     def kind(self, name: str) -> str:
-        """Return what a column holds: text, whole numbers, floats, float16 or another kind, of lists their values."""
+        """Return what a column holds: text, whole numbers, floats, float16, bytes or another kind.
+
+        Of lists it is what their values are. A struct with the bytes of a file is bytes.
+        """
         return "text"
 
     def parts(self) -> Iterator[TableFile]:
         """Open the tables, one after the other, that lie one below the other in this one."""
         yield self
+
+    def split_words(self) -> Words | None:
+        """Return the split that the name of its file gives a row; None: the names do not say it."""
+        return None
 
     def check_columns(self, wanted: Sequence[str]) -> None:
         """Refuse a table that lacks a column."""
@@ -175,7 +191,7 @@ class ParquetTable(TableFile):
     """Reads the table in a Parquet file: a column when it is asked for, or some rows at a time."""
 
     def __init__(self, path: Path | RemoteFile, title: str) -> None:
-        self.title = title
+        self.title, self.path = title, path
         self.file = open_parquet(path, by_codes=True)
         self.names: list[str] = self.file.schema_arrow.names
 
@@ -231,14 +247,18 @@ class ParquetTable(TableFile):
             default_memory_pool().release_unused()  # which pyarrow would keep for the next file
 
     def _width(self, names: Sequence[str]) -> int:
-        """Return how many values columns have in a row, in the row group where that is most; long bytes are many."""
+        """Return how many values columns have in a row, in the row group where that is most; long bytes are many.
+
+        Only of lists the metadata of a column is asked: pyarrow ends the process where that is damaged in some ways.
+        """
         metadata, schema, wanted = self.file.metadata, self.file.schema, set(names)
         leaves = [schema.column(i) for i in range(metadata.num_columns)]
         cost = {i: -(-leaf.length // 8) or 1 for i, leaf in enumerate(leaves) if _top(leaf.path, wanted)}
         widest = 1
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            values = sum(cost[i] * group.column(i).num_values for i in cost)
-            widest = max(widest, -(-values // max(1, group.num_rows)))
+            rows = group.num_rows
+            counts = {i: group.column(i).num_values if leaves[i].max_repetition_level else rows for i in cost}
+            widest = max(widest, -(-sum(cost[i] * counts[i] for i in cost) // max(1, rows)))
         return widest
 
 
@@ -281,10 +301,10 @@ class ShardedTable(TableFile):
         """Return the name of every row."""
         return [row_name(name, row) for name, shard in self._shards.items() for row in range(len(shard))]
 
-    def split_words(self) -> list[str]:
+    def split_words(self) -> Words:
         """Return, for every row, the word for its split."""
         words = ([split_word(PurePosixPath(name))] * len(shard) for name, shard in self._shards.items())
-        return [word for shard in words for word in shard]
+        return Words.of(word for shard in words for word in shard)
 
 
 def _check_copies(shards: Mapping[str, Path]) -> None:
@@ -298,7 +318,12 @@ def _check_copies(shards: Mapping[str, Path]) -> None:
                 f"Parquet files of the split {split!r} lie in {str(home)!r} and in {str(path.parent)!r}: two copies of "
                 "the same images? Keep one folder, and move the other elsewhere."
             )
-    sizes = {path: path.stat().st_size for path in shards.values()}
+    check_different(shards.values())
+
+
+def check_different(shards: Iterable[Path]) -> None:
+    """Refuse files with the same bytes: every image would count twice."""
+    sizes = {path: path.stat().st_size for path in shards}
     often, seen = Counter(sizes.values()), {}
     for path in (path for path, size in sizes.items() if often[size] > 1):
         with path.open("rb") as file:
@@ -334,7 +359,7 @@ def _kind(kind: Any) -> str:
         return "whole numbers"
     if types.is_floating(kind):
         return FLOAT16 if types.is_float16(kind) else "floats"
-    return str(kind)
+    return BYTES if holds_bytes(kind) else str(kind)
 
 
 def _words(column: Any) -> Words:

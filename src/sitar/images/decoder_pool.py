@@ -43,7 +43,7 @@ class DecoderPool:
         self._task = {
             "array": str(array), "offset": offset, "form": form,
             "folders": [str(path) for path in files.folders], "archives": [str(path) for path in files.archives],
-            "shards": {name: str(shard.path) for name, shard in files.shards.items()},
+            "shards": {name: str(shard.path) for name, shard in files.shards.items()}, "column": files.column,
         }  # fmt: skip
         self._processes: list[Process] = []
         self._listeners: list[threading.Thread] = []

@@ -17,7 +17,8 @@ from typing import IO
 from sitar.errors import DataError
 from sitar.files import check_packing, user_path
 from sitar.images.bit_depth import BadImageError
-from sitar.images.parquet import Shard
+from sitar.images.parquet import IMAGE, Shard
+from sitar.images.remote import RemoteFile
 
 logger = logging.getLogger(__name__)
 IMAGES = (
@@ -135,15 +136,21 @@ Member = tuple[zipfile.ZipFile, zipfile.ZipInfo]
 
 
 class Files:
-    """Reads files by name from folders, from zip archives and, a row each, from Parquet shards."""
+    """Reads files by name from folders, from zip archives and, a row each, from `column` of Parquet shards."""
 
     def __init__(
-        self, folders: Iterable[Path], archives: Iterable[Path] = (), shards: Mapping[str, Path] | None = None
+        self,
+        folders: Iterable[Path],
+        archives: Iterable[Path] = (),
+        shards: Mapping[str, Path | RemoteFile] | None = None,
+        column: str = IMAGE,
     ) -> None:
         self.folders = list(folders)
         self.where = [os.path.realpath(folder) for folder in self.folders]
         self.archives = list(archives)
-        self.shards = {name: Shard(path) for name, path in (shards or {}).items()}
+        self.column = column
+        self.shards = {name: Shard(path, column) for name, path in (shards or {}).items()}
+        self._open: Shard | None = None  # one at a time: there can be more than a process may have open
         self.members: dict[str, Member] = {}
         self.inner: dict[str, Member] = {}  # of archives with a folder of their own: names below it
         for path in self.archives:
@@ -193,7 +200,12 @@ class Files:
             except (*DAMAGED, OSError) as error:
                 raise BadImageError(f"the zip archive is damaged here: {error}") from error
         if shard := self.shards.get(name.rpartition("/")[0]):
-            return shard.read(int(name.rpartition("/")[2]))
+            if self._open not in (None, shard):
+                self._open.close()
+            self._open = shard
+            content = shard.read(int(name.rpartition("/")[2]))
+            _check_size(len(content))
+            return content
         for folder in self.folders:
             path = os.path.join(folder, name)
             try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from sitar.images.bit_depth import BadImageError
 from sitar.images.remote import RemoteFile
 
 IMAGE = "image"  # the column with the bytes of image files, alone or in a struct beside their path
+BYTES = "bytes"  # a kind of column, and the field of such a struct
 MISSING = 'Parquet files need pyarrow, which cannot be imported ({}). Run `pip install "sitar[parquet]"`.'
 ROWS = 64  # read at once: a row group can be the whole shard
+AT_ONCE = 2**28  # bytes of images read at once: a file of kilobytes can repeat one of gigabytes in every row
+SHOWN = 100  # letters of a path in a message
 
 
 def find_shards(root: Path) -> dict[str, Path]:
@@ -47,23 +51,46 @@ def row_name(shard: str, row: int) -> str:
     return f"{shard}/{row:07}"
 
 
+def holds_bytes(kind: Any) -> bool:
+    """Say whether an Arrow type holds the bytes of files: alone, or as the field `bytes` of a struct."""
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        place = kind.get_field_index(BYTES)
+        kind = kind.field(place).type if place >= 0 else None
+    if kind is not None and types.is_dictionary(kind):
+        kind = kind.value_type
+    return str(kind).partition("[")[0] in ("binary", "large_binary", "binary_view", "fixed_size_binary")
+
+
 def check_images(file: Any, title: str) -> None:
     """Refuse an open shard whose images are not there as the bytes of image files."""
     from pyarrow import types
 
     kind = file.schema_arrow.field(IMAGE).type
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    if "binary" not in str(kind):
+    if not holds_bytes(kind):
         raise DataError(f"The column {IMAGE!r} of {title} holds {kind}, not the bytes of image files.")
 
 
 class Shard:
     """Reads the images of one file. In the order of its rows that is cheap: a few at a time are in memory."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        status = path.stat()
-        self.stamp = f"{status.st_size} {status.st_mtime_ns}"
+    def __init__(self, path: Path | RemoteFile, column: str = IMAGE) -> None:
+        self.path, self.column = path, column
+        self.close()
+
+    @cached_property
+    def stamp(self) -> str:
+        """Return a text that changes when the file does, or when another column of it is read."""
+        column = "" if self.column == IMAGE else f" {self.column}"
+        if isinstance(self.path, RemoteFile):
+            return self.path.stamp() + column
+        status = self.path.stat()
+        return f"{status.st_size} {status.st_mtime_ns}{column}"
+
+    def close(self) -> None:
+        """Let go of the file, and of the rows at hand. Reading opens it again."""
         self._file: Any = None
         self._ends: list[int] = []  # of each row group
         self._rows: Sequence[Any] = ()
@@ -79,9 +106,14 @@ class Shard:
             self._first = self._end = 0
             reason = str(error) or "it has fewer rows than it says"
             raise BadImageError(f"the Parquet file is damaged: {reason}") from error
-        content = (image.get("bytes") if isinstance(image, Mapping) else image) or b""
+        content = image.get(BYTES) if isinstance(image, Mapping) else image
+        if content is None:
+            path = image.get("path") if isinstance(image, Mapping) else None
+            told = f", only the path {str(path)[:SHOWN]!r}: save the bytes of the images too" if path else ""
+            raise BadImageError(f"its row holds no image{told}")
         if not isinstance(content, bytes):
-            raise BadImageError(f"the column {IMAGE!r} holds {type(content).__name__}, not the bytes of image files")
+            kind = type(content).__name__
+            raise BadImageError(f"the column {self.column!r} holds {kind}, not the bytes of image files")
         return content
 
     def _seek(self, row: int) -> None:
@@ -92,7 +124,10 @@ class Shard:
         if not self._first <= row < self._end:
             group = next(i for i, end in enumerate(self._ends) if row < end)
             self._first, self._end = (self._ends[group - 1] if group else 0), self._ends[group]
-            self._batches, self._rows = self._file.iter_batches(ROWS, row_groups=[group], columns=[IMAGE]), ()
+            size = self._file.metadata.row_group(group).total_byte_size  # no image of the group is larger
+            at_once = max(1, min(ROWS, AT_ONCE // max(1, size)))
+            self._batches = self._file.iter_batches(at_once, row_groups=[group], columns=[self.column])
+            self._rows = ()
         while row >= self._first + len(self._rows):
             self._first += len(self._rows)
             self._rows = next(self._batches).column(0)

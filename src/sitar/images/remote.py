@@ -50,6 +50,20 @@ def find_remote(url: str, suffixes: tuple[str, ...]) -> list[RemoteFile]:
 
     The URL may come from a stranger's run folder. Only the schemes of `INSTALL` are read, and no chain of two.
     """
+    file = remote_file(url)
+    system, path, scheme = file.system, file.path, url.partition("://")[0]
+    with _answers(url):
+        if any(sign in path for sign in "*?["):
+            found = system.glob(path)
+        elif system.isdir(path):
+            found = [one for one in system.find(path) if one.endswith(suffixes)]
+        else:
+            found = [path] if system.exists(path) else []
+    return [RemoteFile(system, one, f"{scheme}://{one.removeprefix('/')}") for one in sorted(map(str, found))]
+
+
+def remote_file(url: str) -> RemoteFile:
+    """Return the file that a URL names, whether it is there or not."""
     import fsspec
 
     scheme = url.partition("://")[0]
@@ -61,13 +75,7 @@ def find_remote(url: str, suffixes: tuple[str, ...]) -> list[RemoteFile]:
             system, path = fsspec.core.url_to_fs(url)
         except ImportError as error:
             raise ConfigError(f"{url!r} cannot be read: {error}. Run `{INSTALL[scheme]}`.") from error
-        if any(sign in path for sign in "*?["):
-            found = system.glob(path)
-        elif system.isdir(path):
-            found = [one for one in system.find(path) if one.endswith(suffixes)]
-        else:
-            found = [path] if system.exists(path) else []
-    return [RemoteFile(system, one, f"{scheme}://{one.removeprefix('/')}") for one in sorted(map(str, found))]
+    return RemoteFile(system, path, url)
 
 
 @contextmanager

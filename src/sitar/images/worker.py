@@ -19,12 +19,13 @@ from sitar.errors import SitarError
 from sitar.images.bit_depth import BadImageError
 from sitar.images.decode import decode_bytes
 from sitar.images.files import Files
+from sitar.images.remote import remote_file
 from sitar.interpreter import answer_line
 
 
 def work(task: dict[str, Any]) -> None:
-    shards = {name: Path(path) for name, path in task["shards"].items()}
-    files = Files(map(Path, task["folders"]), map(Path, task["archives"]), shards)
+    shards = {name: remote_file(path) if "://" in path else Path(path) for name, path in task["shards"].items()}
+    files = Files(map(Path, task["folders"]), map(Path, task["archives"]), shards, task["column"])
     with open(task["array"], "r+b") as file:
         array = mmap(file.fileno(), 0)  # writing to the file would have processes wait for each other
     answers = os.fdopen(os.dup(1), "w")

@@ -42,6 +42,7 @@ PARSERS: dict[str, Entry] = {
     "entry points": Entry(outside.entry_points, 0.1),
     "file names": Entry(archives.names, 1),
     "image shard": Entry(archives.image_shard, 1),
+    "image shards": Entry(tables.image_shards, 1),
     "list": Entry(archives.text, 2),
     "nuisances": Entry(learning.nuisances, 1),
     "requests": Entry(outside.requests, 2),

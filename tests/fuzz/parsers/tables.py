@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,12 +13,14 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from fuzz.mutate import wrong_csv, wrong_npz
+from fuzz.mutate import changed, wrong_csv, wrong_npz
 from fuzz.parsers.commands import command
 from fuzz.parsers.parser import Parser
 from helpers.made_runs import make_run
 from sitar.config import section_config
 from sitar.data.shards import open_tables
+from sitar.errors import DataError
+from sitar.images.bit_depth import BadImageError
 from sitar.registry import DATASETS
 
 N = 24
@@ -204,6 +207,51 @@ def shards(folder: Path) -> Parser:
 
     others = {name: values[::-1] for name, values in columns.items()}
     return Parser("shards", [_parquet(others)], read, wrong_parquet)
+
+
+def _with_notes(content: bytes, notes: Any) -> bytes:
+    buffer = io.BytesIO()
+    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    said = json.dumps(notes)
+    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": said}), buffer, row_group_size=7)
+    return buffer.getvalue()
+
+
+def image_shards(folder: Path) -> Parser:
+    """The second of two files that hold images, with what `datasets` notes of their columns."""
+    columns: dict[str, Any] = _columns()
+    columns["label"] = [0, 1] * (N // 2)
+    columns["image"] = [{"bytes": b"GIF89a" + bytes([i]), "path": f"{i}.gif"} for i in range(N)]
+    notes = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
+    root = folder / "images"
+    root.mkdir()
+    (root / "a.parquet").write_bytes(_with_notes(_parquet(columns), notes))
+    others = {name: values[::-1] for name, values in columns.items()}
+
+    def read(content: bytes) -> None:
+        (root / "b.parquet").unlink(missing_ok=True)  # it may be mapped
+        (root / "b.parquet").write_bytes(content)
+        settings = {"name": "table", "root": str(root), "attribute_column": "place", "split_by": "patient"}
+        config: Any = section_config("data", settings)
+        dataset: Any = DATASETS.get("table")
+        samples, files = dataset.samples(config), dataset.files(config)
+        dataset.metadata(config)
+        bad = 0
+        for name in samples.files.tolist():
+            try:
+                files.read(name)
+            except (BadImageError, FileNotFoundError):
+                bad += 1
+        if bad:
+            raise DataError(f"{bad} images cannot be read.")
+
+    def wrong(random: Random, content: bytes) -> bytes:
+        if random.random() < 0.5:
+            return _with_notes(content, changed(random, notes))
+        made = wrong_parquet(random, content)
+        return _with_notes(made, notes) if random.random() < 0.5 else made
+
+    return Parser("image shards", [_with_notes(_parquet(others), notes)], read, wrong)
 
 
 def benchmark(folder: Path) -> Parser:

@@ -110,9 +110,10 @@ def _key(folders: Sequence[RunFolder], images: Path) -> str:
     """Return a text that changes when a run or the list of images does, without reading either of them."""
     key = hashlib.sha256(f"{VERSION} {os.path.realpath(images)}".encode(errors="surrogateescape"))
     names = Files([images]).all_names() if images.is_dir() else []
+    stamps = [_stamp(images / name) for name in names if name.endswith(".parquet")]  # which may hold the images
     for folder in folders:
         key.update(f"\n{os.path.realpath(folder.path)} {_stamp(folder.model_file)}".encode(errors="surrogateescape"))
-    key.update("\n".join([*names, _stamp(images)]).encode(errors="surrogateescape"))
+    key.update("\n".join([*names, *stamps, _stamp(images)]).encode(errors="surrogateescape"))
     return key.hexdigest()
 
 

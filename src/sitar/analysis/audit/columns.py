@@ -15,7 +15,7 @@ from sitar.config import NamedConfig
 from sitar.data.column_values import LEAST_OF_A_VALUE, column_values, follows, train_files
 from sitar.data.image_dataset import ImageDataset
 from sitar.data.types import Data
-from sitar.images.headers import read_header
+from sitar.images.headers import read_headers
 from sitar.registry import DATASETS
 
 LABEL_NAMES = ("label", "class", "target")  # parts of a column's name that say that it is a label
@@ -94,7 +94,7 @@ def _add_files(
             found.cues.append(Cue(name, "file", cue.values, cue.words))
         elif len(set(words)) > 1 and follows(words, y):
             found.add(name, words, y, classes)
-    headers = [read_header(files, name) for name in names]
+    headers = read_headers(files, names)
     if None not in headers:
         size, width, height = np.array(headers, dtype=np.float64).T
         found.cues.append(Cue("file size", "file", np.stack([size, size / (width * height)], 1)))

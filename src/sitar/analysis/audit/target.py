@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sitar.config import apply_overrides, section_config
-from sitar.data.own_data.table import TableConfig
+from sitar.data.image_shards import holds_images
+from sitar.data.own_data.table import TableConfig, has_shards
 from sitar.data.tables import SUFFIXES, open_table
 from sitar.errors import ConfigError
 from sitar.files import user_path
@@ -42,8 +43,11 @@ def find_target(
     if root is not None:
         raise ConfigError(f"{what!r} is the data itself: leave --root out.")
     if path.is_dir():
-        found = _table_in(path, settings) if table is None else path / table
-        own = f"folder/{VAE}", [_set("data.root", what), *settings]
+        if shards := table is None and has_shards(path, _columns(settings)):
+            found = None
+        else:
+            found = _table_in(path, settings) if table is None else path / table
+        own = f"{'table' if shards else 'folder'}/{VAE}", [_set("data.root", what), *settings]
         return own if found is None else _table(found, settings, root)
     if path.suffix.lower() == ".npz":
         return f"npz/{VAE}", [_set("data.file", what), *settings]
@@ -56,7 +60,7 @@ def find_target(
 def _table_in(folder: Path, settings: list[str]) -> Path | None:
     """Return the table in a folder that lists its images. None: there is none, and a folder is a class."""
     tables = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
-    column = _path_column(settings)
+    column = _columns(settings).path_column
     names = {path: open_table(path).names for path in tables}
     listing = [path for path in tables if column in names[path]]
     if len(listing) == 1:
@@ -76,19 +80,20 @@ def _table_in(folder: Path, settings: list[str]) -> Path | None:
     return None
 
 
-def _path_column(settings: list[str]) -> str:
-    """Return the name of the column with the paths of images, as the settings have it."""
-    raw = apply_overrides({"data": {"name": "table"}}, [s for s in settings if s.startswith("data.path_column=")])
-    config = section_config("data", raw["data"])
+def _columns(settings: list[str]) -> TableConfig:
+    """Return the names of the columns with images, or with their paths, as the settings have them."""
+    said = [setting for setting in settings if setting.startswith(("data.path_column=", "data.image_column="))]
+    config = section_config("data", apply_overrides({"data": {"name": "table"}}, said)["data"])
     assert isinstance(config, TableConfig)
-    return config.path_column
+    return config
 
 
 def _table(path: Path, settings: list[str], root: str | None) -> tuple[str, list[str]]:
-    """Return the preset of a table: of images where it has a column with their paths, else of features."""
+    """Return the preset of a table: of images where it has a column with them or with their paths, else of features."""
     elsewhere = any(setting.startswith("data.root=") for setting in settings)  # a name would be looked for there first
     images = [_set("data.root", str(path.parent)), _set("data.table", str(path.absolute()) if elsewhere else path.name)]
-    if root is not None or _path_column(settings) in open_table(path).names:
+    opened, columns = open_table(path), _columns(settings)
+    if root is not None or columns.path_column in opened.names or holds_images(opened, columns.image_column):
         return f"table/{VAE}", [*images, *settings]
     return f"features/{VAE}", [_set("data.file", str(path)), *settings]
 

@@ -6,7 +6,6 @@ The numbers lie in one column of lists (Parquet: `embedding`), or in a column ea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -17,17 +16,11 @@ from pydantic import Field
 from sitar.data.array_dataset import ArrayConfig, ArrayDataset
 from sitar.data.base import Metadata, Prepared
 from sitar.data.feature_cache import CachedFeatures, cached_features, feature_blocks, kind_of
-from sitar.data.from_columns import (
-    ColumnsConfig,
-    SampleColumns,
-    other_columns,
-    sample_columns,
-    sample_table_from_columns,
-)
+from sitar.data.from_columns import ColumnsConfig, other_columns, sample_columns, sample_table_from_columns
 from sitar.data.sample_table import SampleTable
 from sitar.data.severity import with_severity
 from sitar.data.shards import Shards, find_tables, open_tables
-from sitar.data.tables import Column, TableFile
+from sitar.data.tables import TableFile
 from sitar.data.types import Data
 from sitar.errors import ConfigError, DataError
 from sitar.progress import Watch, unwatched
@@ -95,8 +88,8 @@ class Features(ArrayDataset):
 
     @classmethod
     def _samples(cls, table: TableFile, config: FeaturesConfig) -> SampleTable:
-        columns = _with_split_of_files(table, sample_columns(table, config))
-        return with_severity(sample_table_from_columns(np.arange(len(table)), columns, config), config)
+        samples = sample_table_from_columns(np.arange(len(table)), sample_columns(table, config), config)
+        return with_severity(samples, config)
 
     @classmethod
     def _features(cls, table: TableFile, config: FeaturesConfig, watch: Watch) -> CachedFeatures:
@@ -116,12 +109,6 @@ def features_by_blocks(table: TableFile, config: FeaturesConfig) -> Iterator[NDA
     kind = kind_of(table, names, config.dtype)
     for part in table.parts():
         yield from feature_blocks(part, names, kind)
-
-
-def _with_split_of_files(table: TableFile, columns: SampleColumns) -> SampleColumns:
-    """Take the split from the names of files where no column has it."""
-    words = table.split_words() if isinstance(table, Shards) and columns.split is None else None
-    return columns if words is None else replace(columns, split=Column("the names of the files", words))
 
 
 def _feature_names(table: TableFile, config: FeaturesConfig) -> list[str]:

@@ -37,7 +37,9 @@ class Folder(OwnImages):
         images = [name for name in everything if is_image(name)]
         _warn_of_others([name for name in everything if not is_image(name)])
         if not images:
-            raise DataError(f"{config.root!r} has no images below it. Expected {cls.layout}.")
+            within = any(name.endswith(".parquet") for name in everything)
+            hint = " Parquet files that hold images are read by the data set 'table', not 'folder'." if within else ""
+            raise DataError(f"{config.root!r} has no images below it. Expected {cls.layout}.{hint}")
         parts = [name.split("/") for name in images]
         in_split = {part[0] for part in parts if part[0].lower() in WORDS and len(part) > 2}
         others = sorted({part[0] for part in parts} - in_split)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sitar.data.image_dataset import ImageDataset, ShortcutConfig
 from sitar.data.splitting import SplitConfig
 from sitar.images.files import Files
@@ -17,7 +19,7 @@ class OwnImages(ImageDataset):
     licence = "yours"
 
     @classmethod
-    def files(cls, config: OwnImagesConfig) -> Files:
+    def files(cls, config: Any) -> Files:
         return Files([cls.root(config)])
 
     @classmethod

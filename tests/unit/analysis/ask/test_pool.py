@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
 import sitar
 from helpers.asking import SIZE, save_images, train
-from helpers.made_data import npz_of_images
+from helpers.made_data import image, npz_of_images
 from sitar.analysis.ask import candidates
 from sitar.analysis.ask.pool import read_pool, refuse_what_cannot_be_shown
 from sitar.errors import ConfigError, RunError
@@ -72,6 +74,27 @@ def test_images_in_an_array_can_be_shown_after_a_restart(tmp_path: Path) -> None
         assert pool.names == [str(i) for i in range(9)]
         assert pool.files is None
         np.testing.assert_array_equal(pool.pictures, x)
+    refuse_what_cannot_be_shown(pool)
+
+
+def test_images_within_a_parquet_file_can_be_shown_and_are_predicted_anew_when_it_changes(tmp_path: Path) -> None:
+    def shard(path: Path, numbers: range, **columns: list[str]) -> None:
+        path.parent.mkdir(exist_ok=True)
+        table = {"image": [{"bytes": image(i), "path": None} for i in numbers], **columns}
+        pyarrow.parquet.write_table(pyarrow.table(table), path)
+
+    shard(tmp_path / "data" / "a.parquet", range(60), label=["cat", "dog"] * 30)
+    folder = train(tmp_path / "run", {"name": "table", "root": str(tmp_path / "data"), "image_size": 12})
+    before = None
+    for first in (100, 200):
+        shard(tmp_path / "new" / "a.parquet", range(first, first + 9))
+        for _ in range(2):
+            pool = read_pool([folder.path], tmp_path / "new", tmp_path / "answers.csv", "cpu")
+            assert pool.names == [f"a.parquet/{i:07}" for i in range(9)]
+            assert pool.files is None
+            assert pool.pictures is not None
+        assert before is None or not np.array_equal(before, pool.pictures)
+        before = np.array(pool.pictures)
     refuse_what_cannot_be_shown(pool)
 
 

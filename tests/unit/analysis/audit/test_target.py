@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from sitar.analysis.audit.target import find_target
@@ -93,6 +95,21 @@ def test_a_table_without_a_column_of_paths(here: Path) -> None:
     assert (data["name"], data["path_column"]) == ("table", "file")
     (here / "scans" / "more").mkdir()
     assert data_of(find_target("scans"))["name"] == "folder"
+
+
+def test_parquet_files_with_images_are_read_as_such(here: Path) -> None:
+    for place in (here / "hub" / "data", here / "parts"):
+        place.mkdir(parents=True)
+        for number in range(2):
+            columns = {"image": [{"bytes": b"1", "path": None}], "label": [number]}
+            pyarrow.parquet.write_table(pyarrow.table(columns), place / f"{number}.parquet")
+    for name in ("hub", "parts"):
+        data = data_of(find_target(name))
+        assert (data["name"], data["root"], data["table"]) == ("table", name, None)
+    data = data_of(find_target("parts/1.parquet"))
+    assert (data["name"], data["root"], data["table"]) == ("table", "parts", "1.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"f1": [0.5], "label": [0]}), here / "f.parquet")
+    assert data_of(find_target("f.parquet", ["data.feature_columns=f1"]))["name"] == "features"
 
 
 def test_arrays_and_settings_files(here: Path) -> None:

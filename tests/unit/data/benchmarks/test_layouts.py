@@ -257,7 +257,7 @@ def test_bad_rows_are_named_and_counted(root: Path) -> None:
     columns = {"image": pyarrow.array(images, STRUCT), "label": [0, 1, 1], "place": [0, 1, 1]}
     pyarrow.parquet.write_table(pyarrow.table(columns), root / "train.parquet")
     config = WaterbirdsConfig(root=str(root), image_size=SIZE)
-    with pytest.raises(DataError, match=r"2 of 3 images.*train\.parquet/0000001: the file is empty"):
+    with pytest.raises(DataError, match=r"2 of 3 images.*train\.parquet/0000001: its row holds no image, only"):
         load_data(config)
     _, cached = Waterbirds.prepare(config.model_copy(update={"on_bad": "skip"}))
     assert set(cached.bad) == {"train.parquet/0000001", "train.parquet/0000002"}
