@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -145,8 +146,10 @@ def test_a_process_of_a_ray_cluster_is_killed_and_nothing_is_lost(undisturbed: P
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """The address of a Ray cluster that somebody else has started. It says that it has a GPU."""
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a Ray cluster that somebody else has started. It asks for a token, and says that it has a GPU."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
