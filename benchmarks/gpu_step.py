@@ -25,6 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from sitar.models import halving
 from sitar.training.loop import Loop, rehearsal
+from sitar.training.tensor_float import allowed
 
 ROWS = 4096
 KERNELS = 16  # that a profile names
@@ -33,23 +34,22 @@ KERNELS = 16  # that a profile names
 @contextmanager
 def _settings_of_torch(words: Sequence[str]) -> Iterator[None]:
     """Set what a way asks for, for a while."""
-    benchmark, precision, is_slow = (
-        torch.backends.cudnn.benchmark,
-        torch.get_float32_matmul_precision(),
-        halving._is_slow,
-    )
+    benchmark, is_slow = torch.backends.cudnn.benchmark, halving._is_slow
     torch.backends.cudnn.benchmark = "cudnn.benchmark" in words
-    torch.set_float32_matmul_precision("high" if "tf32" in words else precision)
     if "doubled" in words:  # images of few channels by plain convolutions, as on a CPU
         halving._is_slow = lambda x, channels: channels < halving.FEW_CHANNELS
     try:
-        yield
+        with allowed("tf32" if "tf32" in words else "float32"):
+            yield
     finally:
         torch.backends.cudnn.benchmark, halving._is_slow = benchmark, is_slow
-        torch.set_float32_matmul_precision(precision)
 
 
-SETTINGS = {"compiled": "train.compile=true", "bfloat16": "train.precision=bfloat16"}
+SETTINGS = {
+    "compiled": "train.compile=true",
+    "tf32": "train.precision=tf32",
+    "bfloat16": "train.precision=bfloat16",
+}
 WAYS = [
     "", "cudnn.benchmark", "tf32", "channels-last", "doubled", "bfloat16", "compiled", "tf32 channels-last",
     "tf32 cudnn.benchmark", "doubled channels-last", "compiled tf32", "compiled bfloat16",
