@@ -24,6 +24,7 @@ from seeds import SHAPES, loops, timed
 from torch.profiler import ProfilerActivity, profile
 
 from sitar.models import halving
+from sitar.training.environment import commit
 from sitar.training.loop import Loop, rehearsal
 from sitar.training.tensor_float import allowed
 
@@ -139,7 +140,7 @@ def write(path: Path, device: str, rows: list[dict[str, Any]], profiles: list[di
     """Write what is measured so far."""
     name = torch.cuda.get_device_name() if device == "cuda" else f"cpu, {os.cpu_count()} cores"
     about = {"what": "Milliseconds of a captured step in every way; kernels of an eager one", "device": name}
-    record = {**about, "torch": torch.__version__, "steps": rows, "kernels": profiles}
+    record = {**about, "torch": torch.__version__, "commit": commit(), "steps": rows, "kernels": profiles}
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 

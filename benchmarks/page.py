@@ -19,7 +19,7 @@ COLUMNS = {
     "samples_per_second": "samples a second",
     "times_slower": "times slower",
 }
-CONTESTS = ("images", "images of 64x64", "features")
+CONTESTS = ("images", "images of 64x64", "images from the cache", "features")
 START = {
     "seconds_to_import": "until a new process has imported sitar",
     "seconds_to_first_step": "from there until the first step of `PRESET` is done",
@@ -41,7 +41,7 @@ def tables(name: str, record: dict[str, Any]) -> Iterator[str]:
     def value(number: float, path: str) -> str:
         return f"{number:,}<!-- {name}: {path} -->"
 
-    for title in CONTESTS:
+    for title in (title for title in CONTESTS if title in record):
         yield from ("", f"| {title} | {' | '.join(COLUMNS.values())} |", "|---" * (1 + len(COLUMNS)) + "|")
         for rival, row in record[title].items():
             yield f"| {rival} | " + " | ".join(value(row[key], f"{title}.{rival}.{key}") for key in COLUMNS) + " |"
@@ -64,12 +64,17 @@ def tables(name: str, record: dict[str, Any]) -> Iterator[str]:
             path = f"operators.{title}[operator={row['operator']}]"
             numbers = [value(row[key], f"{path}.{key}") for key in ("milliseconds", "calls", "megabytes")]
             yield f"| `{row['operator']}` | {' | '.join(numbers)} |"
-    load = [value(record[key], key) for key in ("load_before", "load_after")]
     yield from (
         "",
-        f"Made on {record['cores']} cores ({record['device']}). The load of the machine was {load[0]} before and",
+        f"Made on {record['cores']} cores ({record['device']}), at this load of the machine, before and after:",
     )
-    yield f"{load[1]} after it."
+    if "load_before" in record:  # an early record: all that is not named below
+        yield f"- all else: {value(record['load_before'], 'load_before')}, {value(record['load_after'], 'load_after')}"
+    for part, made in record.get("made", {}).items():
+        load = [value(made[key], f"made.{part}.{key}") for key in ("load_before", "load_after")]
+        yield f"- {part}: {load[0]}, {load[1]}"
+    if "left_out" in record:
+        yield from ("", f"Left out, because it is not installed: {', '.join(record['left_out'])}.")
 
 
 def main() -> None:
