@@ -26,6 +26,7 @@ from sitar.data.rows import Rows
 from sitar.data.types import Task, TrainBatch
 from sitar.methods import build_method
 from sitar.presets import load_config
+from sitar.training.environment import commit
 from sitar.training.seeding import epoch_order
 
 RECORDS = Path(__file__).resolve().parents[1] / "reproduce" / "records"
@@ -184,6 +185,7 @@ def main() -> None:
         "what": "Rates of a machine, and what many samples cost at these rates.",
         "command": f"python benchmarks/scale.py --device {options.device} --price {options.price}",
         "machine": name,
+        "commit": commit(),
         "cores": os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 1),
         "price_an_hour": options.price,
