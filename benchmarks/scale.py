@@ -2,10 +2,10 @@
 
 Rates: multiplications of matrices, copies in memory and to the device, and of the disk, whose file is dropped from the
 page cache before it is read: from front to back, in random rows, and in the order of train.shuffle=blocks. Steps: the
-bytes and floating-point operations of a training step, counted by torch, and how many samples it trains in a second. On a
-CPU this is a second of one core, which other programs change little. From these, and from the records rows.json and
-images_speed.json, the script computes what 10^8 images and 10^9 embeddings cost on this machine (docs/scale.md): at the
-rate of the step, and at that of a large product of matrices, which no network reaches.
+bytes and floating-point operations of a training step, counted by torch, and how many samples it trains in a second. On
+a CPU this is a second of one core, which other programs change little, and so is that of a large product of matrices.
+From these, and from the records rows.json and images_speed.json, the script computes what 10^8 images and 10^9 embeddings
+cost on this machine (docs/scale.md): at the rate of the step, and at that of the product.
 
 `--keep RECORD.json` takes the rates of device and disk from an earlier record, and measures the steps alone.
 """
@@ -79,6 +79,19 @@ def rates_of(device: torch.device) -> dict[str, float]:
         there = torch.empty(2**26, device=device)
         found["to_device_gb_per_second"] = host.nbytes / best(lambda: there.copy_(host), device) / 1e9
     return found
+
+
+def rate_of_core() -> float:
+    """Measure how many floating-point operations a large product of matrices does in a second of one core."""
+    a, before = torch.randn(2048, 2048), torch.get_num_threads()
+    torch.set_num_threads(1)
+    seconds = []
+    for _ in range(12):
+        began = time.process_time()
+        torch.mm(a, a)
+        seconds.append(time.process_time() - began)
+    torch.set_num_threads(before)
+    return 2 * 2048**3 / min(seconds) / 1e9
 
 
 def rates_of_disk(folder: Path, gigabytes: float) -> dict[str, Any]:
@@ -157,7 +170,9 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
     images = json.loads((RECORDS / "images_speed.json").read_text(encoding="utf-8"))["measurements"][-1]
     embeddings_per_core = rows["rows"] / rows["prepare"]["cpu"]
     images_per_core = images["images"] / images["seconds"]["preparation"]["processors"]
-    gigaflops = max(value for name, value in found["device"].items() if name.startswith("gigaflops"))
+    on_gpu = "gigaflops_of_a_core" not in found
+    most = max(value for name, value in found["device"].items() if name.startswith("gigaflops"))
+    gigaflops = most if on_gpu else found["gigaflops_of_a_core"] * found["cores"]
     disk = found["disk"]["front_to_back"]["megabytes_per_second"] / 1e3
     kinds = {
         "embeddings": (10**9, 2 * WIDTH, embeddings_per_core, "embeddings"),
@@ -168,7 +183,7 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
     for what, (samples, size, per_core, of) in kinds.items():
         step = found["steps"][of]
         gigabytes, flops = samples * size / 1e9, step["flops"]
-        rate = step["samples_per_second"] * (1 if "to_device_gb_per_second" in found["device"] else found["cores"])
+        rate = step["samples_per_second"] * (1 if on_gpu else found["cores"])
         training = samples / rate / 3600
         to_prepare = samples / per_core / 3600
         computing, reading = samples * flops / (gigaflops * 1e9) / 3600, gigabytes / disk / 3600
@@ -185,6 +200,7 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
                 "petaflops_an_epoch": samples * flops / 1e15,
                 "hours_an_epoch_at_most_flops": computing,
                 "hours_an_epoch_at_the_rate_of_the_step": training,
+                "gigaflops_of_the_product": gigaflops,
                 "gigaflops_reached": rate * flops / 1e9,
                 "disk_hours_in_blocks": mixed,
                 "disk_hours_in_random_rows": samples / found["disk"]["random"]["rows_per_second"] / 3600,
@@ -233,6 +249,8 @@ def main() -> None:
         record |= {"device": kept["device"], "disk": kept["disk"], "rates_made": kept.get("rates_made", made)}
     else:
         record |= {"device": rates_of(device), "disk": rates_of_disk(options.within, options.gigabytes)}
+    if device.type != "cuda":
+        record["gigaflops_of_a_core"] = rate_of_core()
     record["steps"] = {name: cost_of_step(*step) | rate_of_step(*step, options.device) for name, step in STEPS.items()}
     record = rounded(record | {"costs": costs(record)})
     print(json.dumps(record, indent=1))
