@@ -4,8 +4,8 @@ Rates: multiplications of matrices, copies in memory and to the device, and of t
 page cache before it is read: from front to back, in random rows, and in the order of train.shuffle=blocks. Steps: the
 bytes and floating-point operations of a training step, counted by torch, and how many samples it trains in a second. On
 a CPU this is a second of one core, which other programs change little, and so is that of a large product of matrices.
-From these, and from the records rows.json and images_speed.json, the script computes what 10^8 images and 10^9 embeddings
-cost on this machine (docs/scale.md): at the rate of the step, and at that of the product.
+From these, and from the records rows.json and images_speed.json, the script computes what 10^8 images and 10^9
+embeddings cost on this machine (docs/scale.md): at the rate of the step, and at that of the product.
 
 `--keep RECORD.json` takes the rates of device and disk from an earlier record, and measures the steps alone.
 """
