@@ -16,6 +16,8 @@ import argparse
 import json
 import math
 import os
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -236,7 +238,7 @@ def main() -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
     record: dict[str, Any] = {
         "what": "Rates of a machine, and what many samples cost at these rates.",
-        "command": f"python benchmarks/scale.py --device {options.device} --price {options.price}",
+        "command": shlex.join(["python", "benchmarks/scale.py", *sys.argv[1:]]),
         "machine": name,
         "commit": commit(),
         "cores": os.cpu_count(),
