@@ -153,9 +153,9 @@ def main() -> None:
         row["times_as_it_is"] = in_pairs(row, base.get("as it is", base[row["way"]]))
         print(json.dumps(row), flush=True)
     record = {
-        "what": "Processor milliseconds of a step, the best of all turns, by batch and by how it is computed. times: of "
-        "the smallest batch in the same way, and times_as_it_is: of the smallest batch as it is; the median, the least "
-        "and the most of the ratios in each turn. benchmarks/large_batch.py made it.",
+        "what": "Processor milliseconds of a step, the best of all turns, by batch and by how it is computed. times: "
+        "of the smallest batch in the same way, and times_as_it_is: of the smallest batch as it is; the median, the "
+        "least and the most of the ratios in each turn. benchmarks/large_batch.py made it.",
         "preset": given.preset, "cores": os.cpu_count(), "torch": torch.__version__, "commit": commit(),
         "load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1), "rows": rows,
     }  # fmt: skip

@@ -16,12 +16,19 @@ from sitar.errors import ConfigError, TrainingError
 from sitar.training.copies.seeds import train_copies
 from sitar.training.tensor_float import allowed, check_precision, kinds, used
 
+WIDER = {"latent_dim": 8, "channels": [16], "hidden": 64}  # products of a few numbers do not use it
 ALL = {"matrix_products": True, "convolutions": True}
 pytestmark = pytest.mark.usefixtures("_toys")
 
 
 def state() -> tuple[str, ...]:
-    return (torch.backends.fp32_precision, *(kind.fp32_precision for kind in kinds().values()))  # type: ignore[attr-defined]
+    """All names of torch for it, the older ones among them."""
+    backends: Any = torch.backends
+    return (
+        backends.fp32_precision,
+        *(kind.fp32_precision for kind in (*kinds().values(), backends.mkldnn.matmul)),
+        torch.get_float32_matmul_precision(),
+    )
 
 
 @pytest.fixture
@@ -29,8 +36,10 @@ def before() -> Iterator[tuple[str, ...]]:
     """The settings of the process, which a test must leave as they were, and of which it may try others."""
     kept = state()
     yield kept
-    torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]
-    for kind, value in zip(kinds().values(), kept[1:], strict=True):
+    backends: Any = torch.backends
+    backends.fp32_precision = "none"
+    torch.set_float32_matmul_precision(kept[-1])
+    for kind, value in zip((*kinds().values(), backends.mkldnn.matmul), kept[1:-1], strict=True):
         if kind.fp32_precision != value:
             kind.fp32_precision = value
 
@@ -44,6 +53,8 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_allowed_for_a_while(before: tuple[str, ...]) -> None:
     with allowed("tf32"):
         assert used() == ALL
+        assert torch.get_float32_matmul_precision() == "high"  # torch.compile reads one or the other name
+        assert torch.backends.cuda.matmul.allow_tf32
     assert state() == before
     with pytest.raises(KeyError), allowed("tf32"):
         raise KeyError
@@ -56,7 +67,7 @@ def test_other_precisions_change_nothing(precision: str, before: tuple[str, ...]
         assert state() == before
 
 
-@pytest.mark.parametrize("general", ["none", "ieee", "tf32"])
+@pytest.mark.parametrize("general", ["none", "ieee"])
 def test_what_follows_the_general_setting_follows_it_afterwards(general: str, before: tuple[str, ...]) -> None:
     backends: Any = torch.backends
     backends.fp32_precision = general
@@ -74,6 +85,22 @@ def test_a_setting_of_the_process_is_put_back(before: tuple[str, ...]) -> None:
     with allowed("tf32"):
         assert used() == ALL
     assert {kind.fp32_precision for kind in kinds().values()} == {"ieee"}
+
+
+def test_a_process_that_uses_it_already_goes_on_using_it(before: tuple[str, ...]) -> None:
+    torch.set_float32_matmul_precision("high")
+    asked = state()
+    with allowed("tf32"):
+        assert used() == ALL
+    assert state() == asked
+
+
+def test_names_that_do_not_agree_are_left_so(before: tuple[str, ...]) -> None:
+    torch.set_float32_matmul_precision("high")
+    kinds()["matrix_products"].fp32_precision = "ieee"
+    with allowed("tf32"):
+        assert used() == ALL
+    assert kinds()["matrix_products"].fp32_precision == "ieee"
 
 
 def test_a_cpu_does_not_have_it(tmp_path: Path) -> None:
@@ -115,7 +142,8 @@ def test_steps_and_evaluations_of_a_run_use_it(
     configs = [toy("erm", seed=seed, train={"precision": "tf32"}) for seed in (0, 1)]
     if together:
         folders = [sitar.training.run.RunFolder(tmp_path / str(config.seed)) for config in configs]
-        assert not any(one.error for one in train_copies(list(zip(configs, folders, strict=True)), progress=False))
+        pairs = list(zip(configs, folders, strict=True))
+        assert not any(one.error for one in train_copies(pairs, progress=False, stack="never"))
     else:
         folders = [run(configs[0], tmp_path / "0")]
     assert {name: all(found) for name, found in seen.items()} == dict.fromkeys(
@@ -145,7 +173,7 @@ def test_runs_on_a_gpu(step: str, compiled: bool, tmp_path: Path) -> None:
     found = {}
     for name, precision in {"before": "float32", "tf32": "tf32", "after": "float32"}.items():
         train = {**TINY_TRAIN, "step": step, "deterministic": True, "compile": compiled, "precision": precision}
-        found[name] = run(settings("sitar", train=train), tmp_path / name, device="cuda")
+        found[name] = run(settings("sitar", model=WIDER, train=train), tmp_path / name, device="cuda")
     assert_same_run(found["before"], found["after"])
     assert found["before"].model() != found["tf32"].model()  # matrix products were rounded
     for exact, rounded in zip(metrics(found["before"]), metrics(found["tf32"]), strict=True):

@@ -3,8 +3,9 @@
 TF32 has the range of float32 and rounds the factors of a product to ten bits. By itself torch uses it for convolutions
 on a GPU and not for matrix products. `train.precision=float32` leaves both as the process has them.
 
-torch has an older and a newer set of names for this, and an error follows where both are used. Only the newer one is
-used here and in `copies/trial.py`.
+torch has older names for this, which read and write one setting of all matrix products, and newer ones for each kind.
+It refuses to read an older name once the newer ones say something else, and torch.compile reads one or the other, by its
+version. So both are set here, in agreement. `copies/trial.py` sets the newer name of convolutions alone.
 """
 
 from __future__ import annotations
@@ -46,13 +47,33 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 @contextmanager
 def allowed(precision: str) -> Iterator[None]:
-    """Use TF32 for a while, where a run asks for it, and put the process' own settings back afterwards."""
+    """Use TF32 for a while, where a run asks for it, and put the process' own settings back afterwards.
+
+    What uses it already is not touched: it may be torch's own choice, which then stays that.
+    """
     with ExitStack() as stack:
-        for kind in kinds().values() if precision == TF32 else ():
-            if kind.fp32_precision != TF32:  # what torch uses by itself must stay its own choice
-                stack.callback(_put_back, kind, kind.fp32_precision)
-                kind.fp32_precision = TF32
+        if precision == TF32:
+            _allow(stack)
         yield
+
+
+def _allow(stack: ExitStack) -> None:
+    products, convolutions = kinds().values()
+    if convolutions.fp32_precision != TF32:
+        stack.callback(_put_back, convolutions, convolutions.fp32_precision)
+        convolutions.fp32_precision = TF32
+    if products.fp32_precision == TF32:
+        return
+    host: Any = torch.backends.mkldnn  # the older name says it for a CPU too
+    for kind in (products, host.matmul):
+        stack.callback(_put_back, kind, kind.fp32_precision)
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the names do not agree, by somebody else's hand
+        products.fp32_precision = TF32
+    else:
+        stack.callback(torch.set_float32_matmul_precision, before)
+        torch.set_float32_matmul_precision("high")
 
 
 def _put_back(kind: Any, before: str) -> None:
