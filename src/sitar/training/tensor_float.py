@@ -4,8 +4,8 @@ TF32 has the range of float32 and rounds the factors of a product to ten bits. B
 on a GPU and not for matrix products. `train.precision=float32` leaves both as the process has them.
 
 torch has older names for this, which read and write one setting of all matrix products, and newer ones for each kind.
-It refuses to read an older name once the newer ones say something else, and torch.compile reads one or the other, by its
-version. So both are set here, in agreement. `copies/trial.py` sets the newer name of convolutions alone.
+It refuses to read an older name once the newer ones say something else, and torch.compile reads one or the other, by
+its version. So both are set here, in agreement. `copies/trial.py` sets the newer name of convolutions alone.
 """
 
 from __future__ import annotations
