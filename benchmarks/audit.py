@@ -24,6 +24,7 @@ import numpy as np
 from PIL import Image
 
 from sitar.data.benchmarks.mnist_files import load_mnist
+from sitar.training.environment import commit
 
 SIDE, MARK, AGREES = 64, 6, 0.9
 
@@ -68,7 +69,14 @@ def main() -> None:
         place = Path(temporary)
         make(place / "digits", given.images)
         found = {"first look": timed(["digits", "--first"], place), "whole audit": timed(["digits"], place)}
-    record = {"images": given.images, "side": SIDE, "cores": os.cpu_count(), "load_before": round(load, 1), **found}
+    record = {
+        "images": given.images,
+        "side": SIDE,
+        "commit": commit(),
+        "cores": os.cpu_count(),
+        "load_before": round(load, 1),
+        **found,
+    }
     if given.record is not None:
         given.record.write_text(json.dumps(record, indent=2) + "\n")
     print(json.dumps(record, indent=2))

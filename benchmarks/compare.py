@@ -5,14 +5,20 @@ It prints tables of milliseconds, ratios and samples a second, all measured in o
 - images: a step of SITAR and of its control in sitar, of SITAR in an eager loop with a DataLoader and in the same loop
   without loading, and of pythae's beta-VAE on the same layers (`pip install --group benchmarks` has pythae);
 - images of 64x64: SITAR in sitar, in the loop with a DataLoader, and without loading;
+- images from the cache: epochs of sitar over images that are mapped from the cache, the loop with a DataLoader over the
+  same file, and sitar on one batch that lies on the device. `--rows` and `--size` say how many images, and how large;
 - features: a step of ERM in sitar and in an eager loop, and scikit-learn's logistic regression;
 - start: the seconds until sitar is imported, and until a first step is done;
 - the limit: the bytes and the operations of a step over what the device copies and multiplies in a second;
-- cost: what a step, or an epoch, takes when something is doubled;
+- cost: what a step, or an epoch over mapped images, takes when something is doubled. On a CPU this is the time of the
+  processor on one thread, which other programs change less. Runs at once are timed by the clock;
 - operators: where the time of a step goes, with torch's layers and with ours.
 
-Contestants take turns, and the best turn of each counts (benchmarks/contestants.py). `--device cuda` runs the same on a
-GPU. `--quick` tries everything with few turns: its times say nothing.
+Contestants take turns, and the best turn of each counts (benchmarks/contestants.py). One whose package is missing is
+left out, and the record says so. `--device cuda` runs the same on a GPU. `--only` measures some parts, and keeps the
+rest of the record. `--quick` tries everything with few turns: its times say nothing.
+
+    python benchmarks/compare.py --device cuda --only "images from the cache" --rows 200000 --size 64 --record FILE.json
 """
 
 from __future__ import annotations
@@ -20,22 +26,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from contestants import (
+    Contestant,
+    Turn,
     Work,
     arithmetic_rate,
     bandwidth,
     contest,
     data_loader,
+    epochs,
+    epochs_on_one_thread,
     features_loader,
     logistic_regression,
+    make_cache,
     on_device,
     one_thread,
     ours,
@@ -52,13 +66,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sitar.data.types import TrainBatch
 from sitar.devices import device_name, resolve_device
+from sitar.training.environment import commit
 
 SITAR, LOADER, RESIDENT, PYTHAE = "sitar", "DataLoader loop", "loop without loading", "pythae beta-VAE"
 CONTROL, LOGISTIC = "sitar, control", "logistic regression"
+FED, CARD = "sitar, fed from the host", "sitar, one batch on the device"
 IMAGE, WIDE, FEATURES = (3, 28, 28), (3, 64, 64), (512,)
-ROWS, WIDE_ROWS = 20_000, {"cpu": 10_000, "cuda": 200_000}
+ROWS, FEW_ROWS = 20_000, 1000
 PRESETS = {"cpu": "demo/sitar", "cuda": "color_mnist/sitar"}
-CONTESTS = ("images", "images of 64x64", "features")
+CONTESTS = ("images", "images of 64x64", "images from the cache", "features")
+COSTS = ("latent size", "pixels", "batch", "runs at once", "rows of an epoch")
+PARTS = (*CONTESTS, "start", "limit", *COSTS, "operators")
 LONGER = {"features": 10}  # whose steps are short: the first ones after a pause would count too much
 OPERATORS, PROFILED = 12, 20
 
@@ -81,27 +99,43 @@ class Bytes(TorchDispatchMode):
         return result
 
 
-def contests(device: str, turns: int, steps: int) -> dict[str, Any]:
-    """Let the contestants take turns. Return the milliseconds of a step, samples a second, and how much slower."""
-    images = Work(PRESETS[device], IMAGE, ROWS, device)
-    control = Work(PRESETS[device], IMAGE, ROWS, device, ("method.alpha=0", "method.lambda=0"))
-    wide = Work(PRESETS[device], WIDE, WIDE_ROWS[device] if steps > 3 else 1000, device)
-    features = Work("npz/erm", FEATURES, ROWS, device, ("data.file=none",))
-    found: dict[str, Any] = {}
-    for title, entries in {
-        "images": {SITAR: (ours, images), CONTROL: (ours, control), RESIDENT: (on_device, images),
-                   LOADER: (data_loader, images), PYTHAE: (pythae, images)},
-        "images of 64x64": {SITAR: (ours, wide), RESIDENT: (on_device, wide), LOADER: (data_loader, wide)},
-        "features": {SITAR: (ours, features), LOADER: (features_loader, features),
-                     LOGISTIC: (logistic_regression, features)},
-    }.items():  # fmt: skip
-        with contest(entries) as started:
+def entries(
+    title: str, device: str, rows: int, size: int, cache: str
+) -> dict[str, tuple[Callable[[Work], Turn], Work]]:
+    """Return who takes part in a contest, by name."""
+    preset, wide = PRESETS[device], (3, size, size)
+    if title == "images":
+        work = Work(preset, IMAGE, ROWS, device)
+        control = Work(preset, IMAGE, ROWS, device, ("method.alpha=0", "method.lambda=0"))
+        return {SITAR: (ours, work), CONTROL: (ours, control), RESIDENT: (on_device, work), LOADER: (data_loader, work),
+                PYTHAE: (pythae, work)}  # fmt: skip
+    if title == "images of 64x64":
+        work = Work(preset, WIDE, min(rows, ROWS), device)
+        return {SITAR: (ours, work), RESIDENT: (on_device, work), LOADER: (data_loader, work)}
+    if title == "images from the cache":
+        make_cache(Path(cache), rows, wide)
+        work = Work(preset, wide, rows, device, cache=cache)
+        fed = {FED: (epochs, replace(work, settings=("train.data_on=host",)))} if device == "cuda" else {}
+        return {SITAR: (epochs, work), **fed, CARD: (ours, Work(preset, wide, FEW_ROWS, device)),
+                LOADER: (data_loader, work)}  # fmt: skip
+    work = Work("npz/erm", FEATURES, ROWS, device, ("data.file=none",))
+    return {SITAR: (ours, work), LOADER: (features_loader, work), LOGISTIC: (logistic_regression, work)}
+
+
+def take_part(
+    title: str, device: str, turns: int, steps: int, rows: int, size: int
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Let the contestants take turns. Return the milliseconds of a step, samples a second, and how much slower.
+
+    The second value says who was left out, and why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        everyone = entries(title, device, rows, size, folder)
+        with contest(everyone) as started:
             take_turns(started, turns, steps * LONGER.get(title, 1))
             batch = next(iter(started.values())).work.config.train.batch_size
             quickest = started[SITAR].best
-            if steps > 3 and (missing := entries.keys() - started.keys()):
-                sys.exit(f"{', '.join(missing)} is missing: python -m pip install --group benchmarks")
-            found[title] = {
+            found: dict[str, Any] = {
                 name: {
                     "milliseconds": round(one.best, 3),
                     "samples_per_second": round(1000 * batch / one.best),
@@ -111,7 +145,8 @@ def contests(device: str, turns: int, steps: int) -> dict[str, Any]:
                 }
                 for name, one in started.items()
             }
-    return found
+            missing = {name: f"{name} is not installed" for name in everyone.keys() - started.keys()}
+            return found, missing
 
 
 def limit(device: str, milliseconds: float) -> dict[str, float]:
@@ -142,31 +177,40 @@ def _one_step(device: str) -> Callable[[], None]:
     return lambda: step(x, y)
 
 
-def costs(device: str, turns: int, steps: int) -> dict[str, list[dict[str, float]]]:
+def costs(title: str, device: str, turns: int, steps: int) -> list[dict[str, float]]:
     """Return what a step takes when the latent, the image or the batch is doubled, and what several runs at once take.
 
-    An image is doubled in its pixels. Rows are those of an epoch, which has a step for each batch.
+    An image is doubled in its pixels. Rows are those of an epoch, every one of which is gathered.
     """
     preset = PRESETS[device]
 
     def work(*settings: str, shape: tuple[int, ...] = IMAGE, rows: int = 4096) -> Work:
         return Work(preset, shape, rows, device, settings)
 
-    asked = {
+    if title == "runs at once":
+        return _runs_at_once(work(), turns, steps)
+    if title == "rows of an epoch":
+        return _rows_of_an_epoch(work(), turns, steps)
+    works = {
         "latent size": {n: work(f"model.latent_dim={n}") for n in (10, 20, 40, 80)},
         "pixels": {h * w: work(shape=(3, h, w)) for h, w in ((28, 28), (28, 56), (56, 56), (56, 112))},
         "batch": {n: work(f"train.batch_size={n}") for n in (64, 128, 256, 512, 1024)},
-    }
-    found = {}
-    for title, works in asked.items():
-        prepared, taken = {value: ours(one) for value, one in works.items()}, {value: [] for value in works}
-        for _ in range(turns):
-            for value, turn in prepared.items():
-                began = time.perf_counter()
-                turn(steps)
-                taken[value].append(1000 * (time.perf_counter() - began) / steps)
-        found[title] = _doubled({value: min(all_turns) for value, all_turns in taken.items()})
-    with contest({str(run): (one_thread, work()) for run in range(4)}) as started:  # as the engine of sweeps has them
+    }[title]
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    prepared: dict[int, Turn] = {value: ours(one, threads=1) for value, one in works.items()}
+    taken: dict[int, list[float]] = {value: [] for value in works}
+    for _ in range(turns):
+        for value, turn in prepared.items():
+            turn(1)  # another contestant had the caches
+            began = clock()
+            turn(steps)
+            taken[value].append(1000 * (clock() - began) / steps)
+    return _doubled({value: min(all_turns) for value, all_turns in taken.items()})
+
+
+def _runs_at_once(work: Work, turns: int, steps: int) -> list[dict[str, float]]:
+    """Time several runs side by side, each on one thread, as the engine of sweeps has them."""
+    with contest({str(run): (one_thread, work) for run in range(4)}) as started:
         runs = list(started.values())
         together: dict[int, list[float]] = {1: [], 2: [], 4: []}
         for _ in range(turns):
@@ -174,16 +218,29 @@ def costs(device: str, turns: int, steps: int) -> dict[str, list[dict[str, float
                 for one in runs[:number]:
                     one.begin(steps)
                 all_turns.append(max([one.end() for one in runs[:number]]))
-        found["runs at once"] = _doubled({number: min(all_turns) for number, all_turns in together.items()})
-        batch = work().config.train.batch_size
-        epochs: dict[int, list[float]] = {rows: [] for rows in ((500, 1000) if steps < 10 else (5000, 10000, 20000))}
-        for _ in range(max(1, turns // 3)):
-            for rows, all_turns in epochs.items():
-                count = -(-rows // batch)
-                runs[0].begin(count)
-                all_turns.append(count * runs[0].end())
-        found["rows of an epoch"] = _doubled({rows: min(all_turns) for rows, all_turns in epochs.items()})
-    return found
+    return _doubled({number: min(all_turns) for number, all_turns in together.items()})
+
+
+def _rows_of_an_epoch(work: Work, turns: int, steps: int) -> list[dict[str, float]]:
+    """Time epochs over images that are mapped from a cache, one of each size."""
+    sizes = (512, 1024) if steps < 10 else (5000, 10000, 20000)
+    with tempfile.TemporaryDirectory() as folder:
+        own = {rows: Path(folder, str(rows)) for rows in sizes}
+        for rows, place in own.items():
+            place.mkdir()
+            make_cache(place, rows, work.shape)
+        asked = {
+            str(rows): (epochs_on_one_thread, replace(work, rows=rows, cache=str(place))) for rows, place in own.items()
+        }
+        with contest(asked) as started:
+            take_turns(started, max(1, turns // 3), steps)
+            return _doubled({int(rows): _epoch_of(one) for rows, one in started.items()})
+
+
+def _epoch_of(one: Contestant) -> float:
+    """Return the milliseconds of the best epoch, of the processor where that is what computes."""
+    taken = one.processor_milliseconds if one.work.device == "cpu" else one.milliseconds
+    return min(taken) * one.steps
 
 
 def start(device: str) -> dict[str, float]:
@@ -261,12 +318,33 @@ def _our_step(device: str) -> Callable[[], None]:
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
-    columns = [name for name in rows[0] if name != "turns"]
+    columns = [name for name in rows[-1] if name != "turns"]
     table = Table(*[name.replace("_", " ") for name in columns], title=title, title_justify="left")
     for row in rows:
         table.add_row(*[f"{row[name]:,}" if isinstance(row.get(name), int | float) else str(row.get(name, ""))
                         for name in columns])  # fmt: skip
     Console(width=110).print(table)
+
+
+def measure(part: str, found: dict[str, Any], given: argparse.Namespace) -> None:
+    """Measure a part, add it to what was found, and show it."""
+    turns, steps = (2, 3) if given.quick else (given.turns, given.steps)
+    device = given.device
+    if part in CONTESTS:
+        found[part], missing = take_part(part, device, turns, steps, given.rows, given.size)
+        if missing:
+            found.setdefault("left_out", {}).update(missing)
+        show(part, [{"": name, **row} for name, row in found[part].items()])
+    elif part in COSTS:
+        found.setdefault("costs", {})[part] = costs(part, device, turns, steps)
+        show(f"cost against {part}", found["costs"][part])
+    elif part == "operators":
+        found[part] = operators(device)
+        for title, rows in found[part].items():
+            show(f"operators of a step, layers of {title}", rows)
+    else:
+        found[part] = start(device) if part == "start" else limit(device, found["images"][SITAR]["milliseconds"])
+        show(part, [found[part]])
 
 
 def main() -> None:
@@ -275,33 +353,27 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--steps", type=int, default=30, help="of a turn")
     parser.add_argument("--quick", action="store_true", help="two turns of three steps")
-    parser.add_argument("--record", type=Path, help="write all that was measured into this file")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--rows", type=int, default=10_000, help="images in the cache")
+    parser.add_argument("--size", type=int, default=64, help="their height and width")
+    parser.add_argument("--record", type=Path, help="write all that was measured into this file, part by part")
     given = parser.parse_args()
-    turns, steps = (2, 3) if given.quick else (given.turns, given.steps)
-    load = os.getloadavg()[0]
-    found: dict[str, Any] = {
+    kept = given.record is not None and given.record.exists() and given.only != list(PARTS)
+    found: dict[str, Any] = json.loads(given.record.read_text(encoding="utf-8")) if kept else {
         "what": "Milliseconds of a training step, the best of all turns, by who trains. times_slower: than sitar in "
         "the same contest. Contestants take turns in one run. benchmarks/compare.py made it, and explains it.",
-        "command": " ".join(["python benchmarks/compare.py", *(word for word in sys.argv[1:])]),
         "device": device_name(resolve_device(given.device)), "cores": os.cpu_count(), "torch": torch.__version__,
-        "preset": PRESETS[given.device], "turns": turns, "steps": steps, "load_before": round(load, 1),
-        **contests(given.device, turns, steps),
+        "preset": PRESETS[given.device],
     }  # fmt: skip
-    for title in CONTESTS:
-        show(title, [{"": name, **row} for name, row in found[title].items()])
-    found["start"] = start(given.device)
-    show("start", [found["start"]])
-    found["limit"] = limit(given.device, found["images"][SITAR]["milliseconds"])
-    show("limit", [found["limit"]])
-    found["costs"] = costs(given.device, turns, steps)
-    for title, rows in found["costs"].items():
-        show(f"cost against {title}", rows)
-    found["operators"] = operators(given.device)
-    for title, rows in found["operators"].items():
-        show(f"operators of a step, layers of {title}", rows)
-    found["load_after"] = round(os.getloadavg()[0], 1)
-    if given.record:
-        given.record.write_text(json.dumps(found, indent=1) + "\n")
+    for part in given.only:
+        load = os.getloadavg()[0]
+        measure(part, found, given)
+        found.setdefault("made", {})[part] = {
+            "commit": commit(), "command": shlex.join(["python", "benchmarks/compare.py", *sys.argv[1:]]),
+            "load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1),
+        }  # fmt: skip
+        if given.record:
+            given.record.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

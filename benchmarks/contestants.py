@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,8 +26,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sitar.config import RunConfig
+from sitar.data.rows import Rows
 from sitar.data.types import Data, TrainBatch, TrainSplit
 from sitar.devices import resolve_device
+from sitar.images.cache import IMAGES, SUMS, new_array
+from sitar.integrity import RowSums
 from sitar.methods import build_method
 from sitar.models.halving import Doubling, Halving
 from sitar.presets import load_config
@@ -34,8 +38,10 @@ from sitar.run_folder import RunFolder
 from sitar.threads import Rehearsal, number_for
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop
+from sitar.training.tensor_float import allowed
 
 Turn = Callable[[int], None]
+PART = 4096  # random images that are made at a time
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Work:
     rows: int
     device: str
     settings: tuple[str, ...] = field(default=())
+    cache: str | None = None  # folder of `make_cache`; None: inputs lie in memory
 
     @property
     def config(self) -> RunConfig:
@@ -56,11 +63,31 @@ class Work:
         """Make samples whose values are random, and whose label can be learned. Speed does not depend on the values."""
         generator = torch.Generator().manual_seed(0)
         y = torch.arange(self.rows) % 2
-        if len(self.shape) == 1:
+        if self.cache is not None:
+            x: Tensor | Rows = mapped(Path(self.cache))
+        elif len(self.shape) == 1:
             x = torch.randn(self.rows, *self.shape, generator=generator) + 0.1 * y[:, None]
         else:
             x = torch.randint(0, 256, (self.rows, *self.shape), dtype=torch.uint8, generator=generator)
         return Data(TrainSplit(x, y), {}, ("0", "1"), "random")
+
+
+def make_cache(folder: Path, rows: int, shape: tuple[int, ...]) -> None:
+    """Write random images and their checksums as the cache of images has them, where nothing is decoded."""
+    images, sums = new_array(folder / IMAGES, (rows, *shape), np.uint8), new_array(folder / SUMS, (rows,), "<u4")
+    random = np.random.default_rng(0)
+    for start in range(0, rows, PART):
+        part = random.integers(0, 256, images[start : start + PART].shape, np.uint8)
+        images[start : start + PART] = part
+        sums[start : start + PART] = [zlib.crc32(image.data) for image in part]
+    images.flush()
+    sums.flush()
+
+
+def mapped(folder: Path) -> Rows:
+    """Return all images of a cache, as a training split has those that are many: in their file."""
+    images, sums = np.load(folder / IMAGES, mmap_mode="c"), np.load(folder / SUMS)
+    return Rows(images, np.arange(len(images)), RowSums(sums, folder))
 
 
 def synchronise(device: str) -> None:
@@ -75,12 +102,7 @@ def one_thread(work: Work) -> Turn:
 
 def ours(work: Work, threads: int | None = None) -> Turn:
     """Train as `sitar train` does, on the number of threads that it would choose, unless one is given."""
-    device = resolve_device(work.device)
-    torch.manual_seed(0)
-    data, config = work.data(), work.config
-    loop = Loop(build_method(config, data.task), data, config, folder=RunFolder(Path(tempfile.mkdtemp())),
-                device=device, shown=ProgressBar(False))  # fmt: skip
-    lent = loop.rehearse()
+    lent = loop_of(work).rehearse()
     rehearsal = lent.__enter__()
     assert rehearsal is not None
     number = threads or (number_for(Rehearsal(rehearsal.step, 10**6)) if work.device == "cpu" else 1)
@@ -92,6 +114,41 @@ def ours(work: Work, threads: int | None = None) -> Turn:
         steps(count)
 
     return turn
+
+
+def loop_of(work: Work) -> Loop:
+    device = resolve_device(work.device)
+    torch.manual_seed(0)
+    data, config = work.data(), work.config
+    folder, shown = RunFolder(Path(tempfile.mkdtemp())), ProgressBar(False)
+    return Loop(build_method(config, data.task), data, config, folder=folder, device=device, shown=shown)
+
+
+def epochs(work: Work, threads: int | None = None) -> Turn:
+    """Train whole epochs as `sitar train` does: every row is gathered, in the epoch's order. A turn is an epoch."""
+    loop = loop_of(work)
+    if threads is None and work.device == "cpu":
+        with loop.rehearse() as rehearsal:
+            assert rehearsal is not None
+            threads = number_for(Rehearsal(rehearsal.step, 10**6))
+    lent = loop.first_turn()
+    begun = lent.__enter__()
+    assert begun is not None
+
+    def turn(steps: int) -> None:
+        assert lent, "what was lent stays open as long as the turn"
+        torch.set_num_threads(threads or 1)
+        loop.take(begun)
+        synchronise(work.device)
+        begun.epoch += 1
+
+    turn.steps = begun.plan.steps  # type: ignore[attr-defined]
+    return turn
+
+
+def epochs_on_one_thread(work: Work) -> Turn:
+    """Train whole epochs on one thread, so that their processor time is their time on a free machine."""
+    return epochs(work, threads=1)
 
 
 def plain_step(work: Work) -> tuple[nn.Module, Callable[[Tensor, Tensor], None]]:
@@ -119,7 +176,8 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(self, work: Work) -> None:
         split = work.data().train
-        self.x, self.y = split.x.permute(0, 2, 3, 1).numpy(), split.y
+        stored = split.x.array if isinstance(split.x, Rows) else split.x.numpy()
+        self.x, self.y = stored.transpose(0, 2, 3, 1), split.y
 
     def __len__(self) -> int:
         return len(self.y)
@@ -253,6 +311,11 @@ def repeated(one: Callable[[], object], device: str) -> Turn:
 
 
 def _serve(prepare: Callable[[Work], Turn], work: Work, told: Connection) -> None:
+    with allowed(work.config.train.precision):
+        _serve_turns(prepare, work, told)
+
+
+def _serve_turns(prepare: Callable[[Work], Turn], work: Work, told: Connection) -> None:
     try:
         turn = prepare(work)
         turn(2)

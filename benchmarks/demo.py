@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from sitar.presets import load_config
+from sitar.training.environment import commit
 
 
 def timed(seed: int, settings: list[str], place: Path) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def main() -> None:
     train = load_config("demo/sitar", given.settings, 0).train
     record = {
         "what": "Seconds of `sitar demo`, from the start of Python to the report. benchmarks/demo.py made it.",
-        "cores": os.cpu_count(), "torch": torch.__version__, "load_before": round(load, 1),
+        "commit": commit(), "cores": os.cpu_count(), "torch": torch.__version__, "load_before": round(load, 1),
         "batch_size": train.batch_size, "epochs": train.epochs, "turns": turns,
     }  # fmt: skip
     if given.record is not None:  # other measurements that stand there stay

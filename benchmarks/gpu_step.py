@@ -24,7 +24,9 @@ from seeds import SHAPES, loops, timed
 from torch.profiler import ProfilerActivity, profile
 
 from sitar.models import halving
+from sitar.training.environment import commit
 from sitar.training.loop import Loop, rehearsal
+from sitar.training.tensor_float import allowed
 
 ROWS = 4096
 KERNELS = 16  # that a profile names
@@ -33,23 +35,22 @@ KERNELS = 16  # that a profile names
 @contextmanager
 def _settings_of_torch(words: Sequence[str]) -> Iterator[None]:
     """Set what a way asks for, for a while."""
-    benchmark, precision, is_slow = (
-        torch.backends.cudnn.benchmark,
-        torch.get_float32_matmul_precision(),
-        halving._is_slow,
-    )
+    benchmark, is_slow = torch.backends.cudnn.benchmark, halving._is_slow
     torch.backends.cudnn.benchmark = "cudnn.benchmark" in words
-    torch.set_float32_matmul_precision("high" if "tf32" in words else precision)
     if "doubled" in words:  # images of few channels by plain convolutions, as on a CPU
         halving._is_slow = lambda x, channels: channels < halving.FEW_CHANNELS
     try:
-        yield
+        with allowed("tf32" if "tf32" in words else "float32"):
+            yield
     finally:
         torch.backends.cudnn.benchmark, halving._is_slow = benchmark, is_slow
-        torch.set_float32_matmul_precision(precision)
 
 
-SETTINGS = {"compiled": "train.compile=true", "bfloat16": "train.precision=bfloat16"}
+SETTINGS = {
+    "compiled": "train.compile=true",
+    "tf32": "train.precision=tf32",
+    "bfloat16": "train.precision=bfloat16",
+}
 WAYS = [
     "", "cudnn.benchmark", "tf32", "channels-last", "doubled", "bfloat16", "compiled", "tf32 channels-last",
     "tf32 cudnn.benchmark", "doubled channels-last", "compiled tf32", "compiled bfloat16",
@@ -139,7 +140,7 @@ def write(path: Path, device: str, rows: list[dict[str, Any]], profiles: list[di
     """Write what is measured so far."""
     name = torch.cuda.get_device_name() if device == "cuda" else f"cpu, {os.cpu_count()} cores"
     about = {"what": "Milliseconds of a captured step in every way; kernels of an eager one", "device": name}
-    record = {**about, "torch": torch.__version__, "steps": rows, "kernels": profiles}
+    record = {**about, "torch": torch.__version__, "commit": commit(), "steps": rows, "kernels": profiles}
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 

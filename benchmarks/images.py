@@ -24,6 +24,7 @@ from sitar.data.rows import Rows
 from sitar.data.types import to_float
 from sitar.images.cache import cached_images
 from sitar.images.files import Files
+from sitar.training.environment import commit
 
 BATCH = 128
 
@@ -99,6 +100,7 @@ def main() -> None:
     report = {
         "images": len(names),
         "size": options.size,
+        "commit": commit(),
         "cores": os.cpu_count(),
         "largest difference of a pixel": int(np.abs(theirs.astype(int) - ours).max()),
         "seconds": seconds,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ COLUMNS = {
     "samples_per_second": "samples a second",
     "times_slower": "times slower",
 }
-CONTESTS = ("images", "images of 64x64", "features")
+CONTESTS = ("images", "images of 64x64", "images from the cache", "features")
 START = {
     "seconds_to_import": "until a new process has imported sitar",
     "seconds_to_first_step": "from there until the first step of `PRESET` is done",
@@ -41,35 +41,47 @@ def tables(name: str, record: dict[str, Any]) -> Iterator[str]:
     def value(number: float, path: str) -> str:
         return f"{number:,}<!-- {name}: {path} -->"
 
-    for title in CONTESTS:
+    for title in (title for title in CONTESTS if title in record):
         yield from ("", f"| {title} | {' | '.join(COLUMNS.values())} |", "|---" * (1 + len(COLUMNS)) + "|")
         for rival, row in record[title].items():
             yield f"| {rival} | " + " | ".join(value(row[key], f"{title}.{rival}.{key}") for key in COLUMNS) + " |"
-    yield from ("", "| start | seconds |", "|---|---|")
-    for key, meaning in START.items():
-        yield f"| {meaning.replace('PRESET', record['preset'])} | {value(record['start'][key], f'start.{key}')} |"
-    yield from ("", "| the limit | |", "|---|---|")
-    for key, meaning in LIMIT.items():
-        yield f"| {meaning} | {value(record['limit'][key], f'limit.{key}')} |"
-    yield from ("", "| cost | size | ms | times the row before |", "|---|---|---|---|")
-    for title, rows in record["costs"].items():
+    small = {"start": ("start | seconds", START), "limit": ("the limit |", LIMIT)}
+    for title, (heading, meanings) in small.items():
+        if title in record:
+            yield from ("", f"| {heading} |", "|---|---|")
+            for key, meaning in meanings.items():
+                cell = value(record[title][key], f"{title}.{key}")
+                yield f"| {meaning.replace('PRESET', record['preset'])} | {cell} |"
+    if "costs" in record:
+        yield from ("", "| cost | size | ms | times the row before |", "|---|---|---|---|")
+    for title, rows in record.get("costs", {}).items():
         for row in rows:
             path = f"costs.{title}[value={row['value']}]"
             times = value(row["times"], f"{path}.times") if "times" in row else ""
             milliseconds = value(row["milliseconds"], f"{path}.milliseconds")
             yield f"| {title if not times else ''} | {row['value']:,} | {milliseconds} | {times} |"
-    for title, rows in record["operators"].items():
+    for title, rows in record.get("operators", {}).items():
         yield from ("", f"| operator, layers of {title} | ms | calls | MB |", "|---|---|---|---|")
         for row in rows:
             path = f"operators.{title}[operator={row['operator']}]"
             numbers = [value(row[key], f"{path}.{key}") for key in ("milliseconds", "calls", "megabytes")]
             yield f"| `{row['operator']}` | {' | '.join(numbers)} |"
-    load = [value(record[key], key) for key in ("load_before", "load_after")]
+    yield from made(record, value)
+
+
+def made(record: dict[str, Any], value: Callable[[float, str], str]) -> Iterator[str]:
+    """Say on which machine a record was made, how busy it was, and who was left out."""
     yield from (
         "",
-        f"Made on {record['cores']} cores ({record['device']}). The load of the machine was {load[0]} before and",
+        f"Made on {record['cores']} cores ({record['device']}), at this load of the machine, before and after:",
     )
-    yield f"{load[1]} after it."
+    if "load_before" in record:  # an early record: all that is not named below
+        yield f"- all else: {value(record['load_before'], 'load_before')}, {value(record['load_after'], 'load_after')}"
+    for part, how in record.get("made", {}).items():
+        load = [value(how[key], f"made.{part}.{key}") for key in ("load_before", "load_after")]
+        yield f"- {part}: {load[0]}, {load[1]}"
+    if "left_out" in record:
+        yield from ("", f"Left out, because it is not installed: {', '.join(record['left_out'])}.")
 
 
 def main() -> None:

@@ -208,9 +208,12 @@ def main() -> None:
     if options.part:
         print(json.dumps(PARTS[options.part](options.within, options.batch, options.set)))
         return
+    from sitar.training.environment import commit  # here: the parts measure their own memory
+
     record: dict[str, Any] = {
         "what": "Features on the disk: seconds, and peak anonymous memory (RssAnon), by the number of rows.",
         "command": "python benchmarks/rows.py --rows N --out reproduce/records/rows.json",
+        "commit": commit(),
         "machine": f"{os.cpu_count()} CPU cores, with other work on them",
         "measurements": [],
     }

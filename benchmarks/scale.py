@@ -1,9 +1,13 @@
 """Measure what a cost model needs of a machine: `python benchmarks/scale.py [--device cuda] [--out FILE.json]`.
 
 Rates: multiplications of matrices, copies in memory and to the device, and of the disk, whose file is dropped from the
-page cache before it is read: from front to back, in random rows, and in the order of train.shuffle=blocks. Sizes: the
-bytes and floating-point operations of a training step, counted by torch. From both, and from the records rows.json and
-images_speed.json, the script computes what 10^8 images and 10^9 embeddings cost on this machine (docs/scale.md).
+page cache before it is read: from front to back, in random rows, and in the order of train.shuffle=blocks. Steps: the
+bytes and floating-point operations of a training step, counted by torch, and how many samples it trains in a second. On
+a CPU this is a second of one core, which other programs change little, and so is that of a large product of matrices.
+From these, and from the records rows.json and images_speed.json, the script computes what 10^8 images and 10^9
+embeddings cost on this machine (docs/scale.md): at the rate of the step, and at that of the product.
+
+`--keep RECORD.json` takes the rates of device and disk from an earlier record, and measures the steps alone.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import argparse
 import json
 import math
 import os
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,18 +26,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from contestants import Work, ours
 from torch.utils.flop_counter import FlopCounterMode
 
 from sitar.data.rows import Rows
 from sitar.data.types import Task, TrainBatch
 from sitar.methods import build_method
 from sitar.presets import load_config
+from sitar.training.environment import commit
 from sitar.training.seeding import epoch_order
 
 RECORDS = Path(__file__).resolve().parents[1] / "reproduce" / "records"
 WIDTH = 512  # of an embedding
 READ_ROWS = 4096  # that are read in random order
 BATCH = 512
+ROWS = 2048  # that a step is timed with
+TURNS, SECONDS = 5, 0.7  # of a step, and of a turn
+STEPS: dict[str, tuple[str, tuple[int, ...], list[str]]] = {
+    "embeddings": ("features/erm", (WIDTH,), ["data.file=x.parquet"]),
+    "images": ("folder/erm", (3, 64, 64), ["data.root=x"]),
+    "sitar": ("folder/sitar_best", (3, 64, 64), ["data.root=x"]),
+}
 
 
 def best(function: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
@@ -66,6 +81,19 @@ def rates_of(device: torch.device) -> dict[str, float]:
         there = torch.empty(2**26, device=device)
         found["to_device_gb_per_second"] = host.nbytes / best(lambda: there.copy_(host), device) / 1e9
     return found
+
+
+def rate_of_core() -> float:
+    """Measure how many floating-point operations a large product of matrices does in a second of one core."""
+    a, before = torch.randn(2048, 2048), torch.get_num_threads()
+    torch.set_num_threads(1)
+    seconds = []
+    for _ in range(12):
+        began = time.process_time()
+        torch.mm(a, a)
+        seconds.append(time.process_time() - began)
+    torch.set_num_threads(before)
+    return 2 * 2048**3 / min(seconds) / 1e9
 
 
 def rates_of_disk(folder: Path, gigabytes: float) -> dict[str, Any]:
@@ -120,6 +148,23 @@ def cost_of_step(preset: str, shape: tuple[int, ...], overrides: list[str]) -> d
     return {"flops": counter.get_total_flops() / 64, "parameters": parameters}
 
 
+def rate_of_step(preset: str, shape: tuple[int, ...], overrides: list[str], device: str) -> dict[str, float]:
+    """Measure how many samples a second the step of a run trains: of one core, on a CPU, and else of the device."""
+    work = Work(preset, shape, ROWS, device, tuple(overrides))
+    turn, clock = ours(work, threads=1), time.process_time if device == "cpu" else time.perf_counter
+    turn(3)
+    taken, steps = [], 1
+    while len(taken) < TURNS:
+        began = clock()
+        turn(steps)
+        seconds = clock() - began
+        if seconds < SECONDS:
+            steps *= 2
+        else:
+            taken.append(seconds / steps)
+    return {"batch": work.config.train.batch_size, "samples_per_second": work.config.train.batch_size / min(taken)}
+
+
 def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Compute bytes and hours from the rates that were measured, and money from the price of an hour."""
     measured = json.loads((RECORDS / "rows.json").read_text(encoding="utf-8"))["measurements"]
@@ -127,15 +172,21 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
     images = json.loads((RECORDS / "images_speed.json").read_text(encoding="utf-8"))["measurements"][-1]
     embeddings_per_core = rows["rows"] / rows["prepare"]["cpu"]
     images_per_core = images["images"] / images["seconds"]["preparation"]["processors"]
-    gigaflops = max(value for name, value in found["device"].items() if name.startswith("gigaflops"))
+    on_gpu = "gigaflops_of_a_core" not in found
+    most = max(value for name, value in found["device"].items() if name.startswith("gigaflops"))
+    gigaflops = most if on_gpu else found["gigaflops_of_a_core"] * found["cores"]
     disk = found["disk"]["front_to_back"]["megabytes_per_second"] / 1e3
     kinds = {
-        "embeddings": (10**9, 2 * WIDTH, embeddings_per_core),
-        "images": (10**8, 3 * 64 * 64, images_per_core),
+        "embeddings": (10**9, 2 * WIDTH, embeddings_per_core, "embeddings"),
+        "images": (10**8, 3 * 64 * 64, images_per_core, "images"),
+        "images with SITAR": (10**8, 3 * 64 * 64, images_per_core, "sitar"),
     }
     listed = []
-    for what, (samples, size, per_core) in kinds.items():
-        gigabytes, flops = samples * size / 1e9, found["steps"][what]["flops"]
+    for what, (samples, size, per_core, of) in kinds.items():
+        step = found["steps"][of]
+        gigabytes, flops = samples * size / 1e9, step["flops"]
+        rate = step["samples_per_second"] * (1 if on_gpu else found["cores"])
+        training = samples / rate / 3600
         to_prepare = samples / per_core / 3600
         computing, reading = samples * flops / (gigaflops * 1e9) / 3600, gigabytes / disk / 3600
         mixed = gigabytes / (found["disk"]["blocks"]["megabytes_per_second"] / 1e3) / 3600
@@ -149,11 +200,15 @@ def costs(found: dict[str, Any]) -> list[dict[str, Any]]:
                 "core_hours_to_prepare": to_prepare,
                 "disk_hours_an_epoch": reading,
                 "petaflops_an_epoch": samples * flops / 1e15,
-                "hours_an_epoch_at_the_measured_rate": computing,
+                "hours_an_epoch_at_most_flops": computing,
+                "hours_an_epoch_at_the_rate_of_the_step": training,
+                "gigaflops_of_the_product": gigaflops,
+                "gigaflops_reached": rate * flops / 1e9,
                 "disk_hours_in_blocks": mixed,
                 "disk_hours_in_random_rows": samples / found["disk"]["random"]["rows_per_second"] / 3600,
                 "money_to_prepare": found["price_an_hour"] * to_prepare / found["cores"],
-                "money_an_epoch": found["price_an_hour"] * max(computing, mixed),
+                "money_an_epoch_at_most_flops": found["price_an_hour"] * max(computing, mixed),
+                "money_an_epoch": found["price_an_hour"] * max(training, mixed),
             }
         )
     return listed
@@ -176,25 +231,29 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0, help="of the file that the disk is tried with")
     parser.add_argument("--within", type=Path, default=Path(tempfile.gettempdir()), help="folder on the disk to try")
     parser.add_argument("--price", type=float, default=0.1, help="of an hour of the machine, in your currency")
+    parser.add_argument("--keep", type=Path, help="a record whose rates of device and disk are taken")
     parser.add_argument("--out", type=Path, help="a record to write")
     options = parser.parse_args()
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
     record: dict[str, Any] = {
         "what": "Rates of a machine, and what many samples cost at these rates.",
-        "command": f"python benchmarks/scale.py --device {options.device} --price {options.price}",
+        "command": shlex.join(["python", "benchmarks/scale.py", *sys.argv[1:]]),
         "machine": name,
+        "commit": commit(),
         "cores": os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 1),
         "price_an_hour": options.price,
-        "device": rates_of(device),
-        "disk": rates_of_disk(options.within, options.gigabytes),
-        "steps": {
-            "embeddings": cost_of_step("features/erm", (WIDTH,), ["data.file=x.parquet"]),
-            "images": cost_of_step("folder/erm", (3, 64, 64), ["data.root=x"]),
-            "sitar": cost_of_step("folder/sitar_best", (3, 64, 64), ["data.root=x"]),
-        },
     }
+    if options.keep:
+        kept = json.loads(options.keep.read_text(encoding="utf-8"))
+        made = {key: kept[key] for key in ("commit", "load_before") if key in kept}
+        record |= {"device": kept["device"], "disk": kept["disk"], "rates_made": kept.get("rates_made", made)}
+    else:
+        record |= {"device": rates_of(device), "disk": rates_of_disk(options.within, options.gigabytes)}
+    if device.type != "cuda":
+        record["gigaflops_of_a_core"] = rate_of_core()
+    record["steps"] = {name: cost_of_step(*step) | rate_of_step(*step, options.device) for name, step in STEPS.items()}
     record = rounded(record | {"costs": costs(record)})
     print(json.dumps(record, indent=1))
     if options.out:

@@ -30,6 +30,7 @@ from sitar.methods import build_method
 from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 from sitar.training.copies.trial import CannotStackError, build, ways
+from sitar.training.environment import commit
 from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop, Turn, rehearsal
 from sitar.training.seeding import INIT, seed_everything
@@ -128,7 +129,8 @@ def main() -> None:
             "what": "Milliseconds of a step: single, and of all copies together in each way; gain: copies * single / "
             "the best of them",
             "clock": "of the processor, one thread" if given.device == "cpu" else "wall clock, captured steps",
-            "device": name, "cores": os.cpu_count(), "load_before": round(load, 1), "torch": torch.__version__,
+            "device": name, "commit": commit(), "torch": torch.__version__,
+            "cores": os.cpu_count(), "load_before": round(load, 1),
             "settings": given.overrides,
         }  # fmt: skip
         given.record.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")

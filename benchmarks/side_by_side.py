@@ -20,6 +20,7 @@ from contestants import Contestant, Work, one_thread
 from seeds import SHAPES
 
 from sitar.devices import device_name, resolve_device
+from sitar.training.environment import commit
 
 ROWS = 4096
 TRIAL = 20  # steps that tell how many fill the time of a turn
@@ -69,7 +70,7 @@ def main() -> None:
         "what": "Milliseconds of a training step with several runs side by side: of each run, and divided by the runs. "
         "gain: over the smallest number of runs. benchmarks/side_by_side.py made it.",
         "device": device_name(resolve_device(given.device)), "cores": os.cpu_count(), "torch": torch.__version__,
-        "rows": rows,
+        "commit": commit(), "rows": rows,
     }  # fmt: skip
     if given.record:
         given.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

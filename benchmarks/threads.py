@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from sitar.training.environment import commit
+
 ONE = "OMP_NUM_THREADS=1"
 BURN = "while True: sum(range(10**6))"
 
@@ -67,7 +69,13 @@ def main() -> None:
     print(f"default / one thread: median {median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}")
     if given.record:
         earlier: dict[str, Any] = json.loads(given.record.read_text()) if given.record.exists() else {}
-        measured = {"cores": os.cpu_count(), "load_before": round(load, 1), "median": median(ratios), "pairs": found}
+        measured = {
+            "commit": commit(),
+            "cores": os.cpu_count(),
+            "load_before": round(load, 1),
+            "median": median(ratios),
+            "pairs": found,
+        }
         now = {**earlier, "busy" if given.busy else "free": measured}
         given.record.write_text(json.dumps(now, indent=2) + "\n")
 

@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sitar.training.environment import commit
+
 PLANT = Path(__file__).parents[1] / "examples" / "xrays" / "plant.py"
 SIZE = 512
 
@@ -81,6 +83,7 @@ def main() -> None:
         "empty before the first run; the second finds the features of the encoder there. load: of the last minute, "
         "before the step. Made by benchmarks/tutorial.py.",
         "command": "python " + " ".join(["benchmarks/tutorial.py", *_without_folders(sys.argv[1:])]),
+        "commit": commit(),
         "cores": os.cpu_count(),
         "images": images,
         "runs": runs,

@@ -139,7 +139,10 @@ class TrainConfig(Config):
         default="none", description="crop_flip: random crops of 70 to 100 % of the area, resized, half of them flipped"
     )
     gradient_clip: float | None = Field(default=None, gt=0, description="largest norm of the gradient")
-    precision: Literal["float32", "bfloat16"] = Field(default="float32", description="bfloat16: mixed precision")
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        default="float32",
+        description="tf32: matrix products and convolutions on a GPU round their factors; bfloat16: mixed precision",
+    )
     deterministic: bool = Field(
         default=False, description="the same run on the same GPU gives the same bytes, as it does on a CPU anyway"
     )

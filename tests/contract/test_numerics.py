@@ -158,7 +158,8 @@ def test_seeds_that_train_together_at_the_edge(inputs: str, tmp_path: Path) -> N
 
 def test_float16_is_refused_with_what_is_allowed() -> None:
     """Gradients of float16 need to be scaled, or they vanish. bfloat16 has the range of float32."""
-    with pytest.raises(ConfigError, match=r"train\.precision = 'float16' is not allowed.*'float32' or 'bfloat16'"):
+    message = r"train\.precision = 'float16' is not allowed.*'float32', 'tf32' or 'bfloat16'"
+    with pytest.raises(ConfigError, match=message):
         load_config("color_mnist/sitar", ["train.precision=float16"])
 
 

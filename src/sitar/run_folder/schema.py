@@ -144,6 +144,7 @@ class Result(TypedDict):
     preset: NotRequired[str]
     seed: int
     selection: str
+    precision: NotRequired[str]
     selected_epoch: NotRequired[int | None]
     seconds: Finite
     classes: NotRequired[Annotated[Names, _that(lambda names: len({*names}) == len(names), "a name is there twice")]]

@@ -14,6 +14,7 @@ from sitar.config import RunConfig
 from sitar.devices import device_name
 from sitar.plugins import imported_files
 from sitar.registry import DATASETS, METHODS
+from sitar.training import tensor_float
 
 PACKAGES = ("sitar", "torch", "timm", "numpy", "pillow", "scikit-learn", "pydantic", "safetensors")
 EXTRAS = {
@@ -39,7 +40,8 @@ EXTRAS = {
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
-    return {
+    """Describe the machine. On a GPU it also matters for which operations the process uses TF32."""
+    described = {
         "commit": commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -47,6 +49,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "device": device_name(device),
         "threads": torch.get_num_threads(),
     }
+    return described | {"tf32": tensor_float.used()} if device.type == "cuda" else described
 
 
 def describe_plugins(config: RunConfig) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop, Turn
 from sitar.training.processes import ALONE, Processes, joined
 from sitar.training.seeding import INIT, seed_everything
+from sitar.training.tensor_float import allowed, check_precision
 from sitar.training.trackers import Tracking, check_trackers
 
 logger = logging.getLogger(__name__)
@@ -189,7 +190,8 @@ def train_on(
             config, loaded, folder,
             device=device, made_by=made_by, resuming=resuming, progress=progress, processes=processes,
         )  # fmt: skip
-        run.complete()
+        with allowed(config.train.precision):
+            run.complete()
 
 
 class Making:
@@ -209,6 +211,7 @@ class Making:
         beside: Making | None = None,
     ) -> None:
         """Build the model. A run that is made `beside` another one shares the data that lies on the device."""
+        check_precision(config.train.precision, device)
         self.config, self.loaded, self.folder, self.device = config, loaded, folder, device
         self.made_by, self.resuming, self.processes = made_by, resuming, processes
         self.own_threads = True  # False: who makes the run has chosen them
@@ -344,6 +347,7 @@ def finish(
             "preset": config.preset,
             "seed": config.seed,
             "selection": config.train.selection,
+            "precision": config.train.precision,
             **facts,
             "classes": list(data.classes),
             "attributes": {name: list(values) for name, values in data.attributes.items()},

@@ -37,6 +37,7 @@ from sitar.training.run import (
     recorded_threads,
     start,
 )
+from sitar.training.tensor_float import allowed
 from sitar.training.threads import cpu_threads
 from sitar.training.trackers import check_trackers
 
@@ -113,7 +114,8 @@ def train_copies(
         advice.warn(config, data.task.shape, data.train.x.nbytes)
         with forked_random_state(place), what_it_cannot_do(place), deterministic(config.train.deterministic):
             makings = _build(todo, data, place, list(overrides), progress)
-            failed |= _complete(makings, stack)
+            with allowed(config.train.precision):
+                failed |= _complete(makings, stack)
     return [Trained(config.seed, folder, failed.get(folder.path)) for config, folder in runs]
 
 
