@@ -35,6 +35,7 @@ from sitar.training.epoch_progress import ProgressBar
 from sitar.training.loop import Loop, Turn, rehearsal
 from sitar.training.seeding import INIT, seed_everything
 from sitar.training.step import EagerStep
+from sitar.training.tensor_float import allowed
 
 SHAPES = {"demo": (3, 28, 28), "color_mnist": (3, 28, 28), "features": (512,)}
 ROWS = 4096
@@ -120,9 +121,10 @@ def main() -> None:
     if given.device == "cpu":
         torch.set_num_threads(1)
     load = os.getloadavg()[0]
-    rows = [
-        measure(preset, copies, given.device, given.overrides) for preset in given.presets for copies in given.copies
-    ]
+    rows = []
+    for preset in given.presets:
+        with allowed(load_config(preset, given.overrides, 0).train.precision):
+            rows += [measure(preset, copies, given.device, given.overrides) for copies in given.copies]
     if given.record:
         name = platform.processor() or platform.machine() if given.device == "cpu" else torch.cuda.get_device_name()
         about = {

@@ -448,6 +448,53 @@ def eagerly(step: Any) -> Any:
     return make
 
 
+@pytest.mark.parametrize("way", [*WAYS, BRANCHES])
+def test_no_graph_of_the_comparison_is_left_when_a_step_is_captured(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes of autograd remember their stream. Those that were made before would break the capture."""
+    turns = first_turns(loops(MethodCase("sitar"), tmp_path))
+    kept: list[tuple[dict[str, Tensor], list[Tensor | None]]] = []
+    look = trial._look_together
+
+    def seen(*parts: Any) -> Any:
+        kept.extend(look(*parts))
+        return kept
+
+    monkeypatch.setattr(trial, "_look_together", seen)
+    build(turns, way)
+    assert kept
+    assert all(term.grad_fn is None for terms, _ in kept for term in terms.values())
+    assert all(gradient is None or gradient.grad_fn is None for _, gradients in kept for gradient in gradients)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("too little memory"), KeyboardInterrupt()])
+def test_a_capture_that_fails_leaves_weights_and_optimisers_as_they_were(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps before a capture move them, and the copies may go on one by one."""
+    turns = first_turns(loops(MethodCase("erm"), tmp_path))
+
+    def fail(copies: Any, split: Any, *, restore: Any, **sizes: Any) -> None:
+        step = BranchedStep(copies, split, **sizes)
+        step.begin_epoch(torch.cat([turn.plan.order(0) for turn in turns], 1))
+        step(turns[0].plan.rates(0))
+        raise error
+
+    for turn in turns:
+        turn.loop.captured = True
+    before = [{name: value.clone() for name, value in turn.loop.method.state_dict().items()} for turn in turns]
+    monkeypatch.setattr(trial, "CapturedBranches", fail)
+    with pytest.raises(CannotStackError if isinstance(error, RuntimeError) else type(error)):
+        build(turns, BRANCHES)
+    for turn, state in zip(turns, before, strict=True):
+        for name, value in turn.loop.method.state_dict().items():
+            assert torch.equal(value, state[name]), name
+        moments = [value for kept in turn.optimisers[0].state.values() for value in kept.values()]
+        assert moments
+        assert all(not value.any() for value in moments), "the optimiser remembers the steps"
+
+
 @pytest.mark.parametrize(("step", "is_right"), [(BranchedStep, True), (Racing, False)])
 def test_a_captured_step_is_compared_as_it_will_run(
     step: type[BranchedStep], is_right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

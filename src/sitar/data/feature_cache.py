@@ -126,7 +126,7 @@ def _stamp(file: Path | RemoteFile) -> str:
     if isinstance(file, RemoteFile):
         return file.stamp()
     status = file.stat()
-    return f"{status.st_size} {status.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _make(folder: Path, table: TableFile, names: Sequence[str], kind: Kind, tell: Callable[[int], None]) -> None:

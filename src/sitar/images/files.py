@@ -187,6 +187,11 @@ class Files:
             return f"{folder} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
         return ""
 
+    def is_remote(self, name: str) -> bool:
+        """Say whether a file lies on another host."""
+        shard = self.shards.get(name.rpartition("/")[0])
+        return shard is not None and isinstance(shard.path, RemoteFile)
+
     def _member(self, name: str) -> Member | None:
         return self.members.get(name) or self.inner.get(name)
 

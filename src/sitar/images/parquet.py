@@ -87,7 +87,7 @@ class Shard:
         if isinstance(self.path, RemoteFile):
             return self.path.stamp() + column
         status = self.path.stat()
-        return f"{status.st_size} {status.st_mtime_ns}{column}"
+        return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}{column}"
 
     def close(self) -> None:
         """Let go of the file, and of the rows at hand. Reading opens it again."""
@@ -103,7 +103,10 @@ class Shard:
                 self._seek(row)
             image = self._rows[row - self._first].as_py()
         except (OSError, ValueError, NotImplementedError, IndexError, KeyError, StopIteration) as error:  # Arrow's
-            self._first = self._end = 0
+            self.close()
+            if isinstance(self.path, RemoteFile) and isinstance(error, OSError):  # the host, and no image of it
+                said = f"{str(self.path)!r} cannot be read further: {str(error)[:SHOWN]}. Try again."
+                raise DataError(said) from error
             reason = str(error) or "it has fewer rows than it says"
             raise BadImageError(f"the Parquet file is damaged: {reason}") from error
         content = image.get(BYTES) if isinstance(image, Mapping) else image

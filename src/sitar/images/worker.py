@@ -15,7 +15,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, TextIO
 
-from sitar.errors import SitarError
+from sitar.errors import DataError, SitarError
 from sitar.images.bit_depth import BadImageError
 from sitar.images.decode import decode_bytes
 from sitar.images.files import Files
@@ -61,6 +61,8 @@ def _read(files: Files, name: str) -> bytes:
     except (BadImageError, SitarError):
         raise
     except Exception as error:  # of the disk, or of an archive of a strange kind
+        if files.is_remote(name):  # the host, and no image of it
+            raise DataError(f"The file of {name!r} cannot be read further: {error}. Try again.") from error
         raise BadImageError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 

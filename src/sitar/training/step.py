@@ -104,7 +104,12 @@ class EagerStep:
         self.rewind()
         self._stage()
         batch = self._next_batch()
-        return [self.gradients(number, batch) for number in range(len(self.objectives))]
+        seen = []
+        for number in range(len(self.objectives)):
+            terms, gradients = self.gradients(number, batch)
+            # without the graph behind them: a capture must not meet nodes that were made on another stream
+            seen.append(({name: term.detach() for name, term in terms.items()}, gradients))
+        return seen
 
     def _stage(self) -> None:
         if self.feed is not None:

@@ -60,13 +60,13 @@ def allowed(precision: str) -> Iterator[None]:
 def _allow(stack: ExitStack) -> None:
     products, convolutions = kinds().values()
     if convolutions.fp32_precision != TF32:
-        stack.callback(_put_back, convolutions, convolutions.fp32_precision)
+        stack.callback(put_back, convolutions, convolutions.fp32_precision)
         convolutions.fp32_precision = TF32
     if products.fp32_precision == TF32:
         return
     host: Any = torch.backends.mkldnn  # the older name says it for a CPU too
     for kind in (products, host.matmul):
-        stack.callback(_put_back, kind, kind.fp32_precision)
+        stack.callback(put_back, kind, kind.fp32_precision)
     try:
         before = torch.get_float32_matmul_precision()
     except RuntimeError:  # the names do not agree, by somebody else's hand
@@ -76,7 +76,7 @@ def _allow(stack: ExitStack) -> None:
         torch.set_float32_matmul_precision("high")
 
 
-def _put_back(kind: Any, before: str) -> None:
+def put_back(kind: Any, before: str) -> None:
     """Have a kind follow torch's general setting as before, or, where that would be another one, its own."""
     kind.fp32_precision = INHERITED
     if kind.fp32_precision != before:

@@ -110,8 +110,13 @@ def has_shards(folder: Path, config: TableConfig) -> bool:
     tables = _tables(folder)
     if any(path.suffix.lower() != PARQUET for path in tables):
         return False
-    first = next(iter(tables or find_shards(folder).values()), None)
+    first = next(iter(tables or _shards_below(folder)), None)
     return first is not None and holds_images(open_table(first, may_be_empty=True), config.image_column)
+
+
+def _shards_below(folder: Path) -> list[Path]:
+    """Return the Parquet files in folders of a folder, if no image lies beside them: else they are something else."""
+    return [] if Files([folder]).names() else list(find_shards(folder).values())
 
 
 def _only_table(root: Path, config: TableConfig) -> Path:

@@ -66,6 +66,7 @@ class CapturedBranches(BranchedStep):
             raise RuntimeError("the training data lies in host memory")
         with torch.cuda.device(self.branches[0].device):
             streams = [torch.cuda.Stream() for _ in self.branches]
+            torch.cuda.synchronize()  # the branches do not wait for what was asked for before, such as a snapshot
             for number in range(len(streams)):  # one by one: what the first one leaves in a cache serves the others
                 with torch.cuda.stream(streams[number]):
                     for _ in range(WARM_UP_STEPS):

@@ -29,6 +29,7 @@ from sitar.training.copies.stack import CapturedStackedStep, Copy, StackedStep
 from sitar.training.loop import Loop, Turn, rehearsal
 from sitar.training.seeding import NOISE, derive_seed, seed_everything
 from sitar.training.step import EagerStep, Step
+from sitar.training.tensor_float import kinds, put_back
 
 Together = StackedStep | BranchedStep
 Stacking = Literal["auto", "always", "never"]
@@ -138,7 +139,8 @@ def build(turns: Sequence[Turn], way: str) -> Together:
             together = _look_together(step, turns)
             buffers = [_buffers(copy.method) for copy in copies]
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        raise CannotStackError(f"torch.vmap cannot run its loss: {str(error).splitlines()[0]}") from error
+        who = "A copy" if way == BRANCHES else "torch.vmap"
+        raise CannotStackError(f"{who} cannot run its loss: {str(error).splitlines()[0]}") from error
     for place, (expected, expected_buffers) in enumerate(alone):
         found = [_flat(terms, gradients, place) for terms, gradients in together]
         _compare([*expected, expected_buffers], [*found, buffers[place]], loop)
@@ -151,7 +153,10 @@ def build(turns: Sequence[Turn], way: str) -> Together:
         captured = _captured(copies, loop, sizes, way, restore)
         singles = [_first_steps(_single(turn, sizes), [turn]) for turn in turns]
         sums, moves = _first_steps(captured, turns)
-    except RuntimeError as error:
+    except BaseException as error:
+        restore()  # the steps before a capture have moved weights, and the copies may be trained one by one now
+        if not isinstance(error, RuntimeError):
+            raise
         raise CannotStackError(f"Its step cannot be captured: {str(error).splitlines()[0]}") from error
     for place, (of_single, [move]) in enumerate(singles):
         _compare([of_single], [{name: total[place] for name, total in sums.items()}], loop)
@@ -179,8 +184,8 @@ def _restoring(turns: Sequence[Turn]) -> Callable[[], None]:
     restores = [snapshot(turn.loop.method, turn.optimisers) for turn in turns]
 
     def restore() -> None:
-        for put_back in restores:
-            put_back()
+        for undo in restores:
+            undo()
 
     return restore
 
@@ -296,12 +301,12 @@ def _convolutions_in_float32(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    convolutions = getattr(torch.backends.cudnn, "conv")  # noqa: B009  unknown to type checkers
+    convolutions = kinds()["convolutions"]
     before, convolutions.fp32_precision = convolutions.fp32_precision, "ieee"
     try:
         yield
     finally:
-        convolutions.fp32_precision = before
+        put_back(convolutions, before)
 
 
 def _has_convolutions(method: nn.Module) -> bool:

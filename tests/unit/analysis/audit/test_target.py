@@ -39,6 +39,16 @@ def test_a_folder_is_images_by_class(here: Path) -> None:
         find_target("10", root="elsewhere")
 
 
+def test_a_parquet_file_among_folders_of_images_is_not_the_data(here: Path) -> None:
+    for name in ("cat", "dog", "backup"):
+        (here / "animals" / name).mkdir(parents=True)
+    image = pyarrow.array([b"an image"], pyarrow.binary())
+    pyarrow.parquet.write_table(pyarrow.table({"image": image, "label": ["cat"]}), here / "animals/backup/x.parquet")
+    assert data_of(find_target("animals"))["name"] == "table", "there is nothing else"
+    (here / "animals" / "cat" / "1.png").touch()
+    assert data_of(find_target("animals"))["name"] == "folder"
+
+
 def test_a_folder_called_as_a_dataset_is_data(here: Path) -> None:
     (here / "color_mnist").mkdir()
     assert data_of(find_target("color_mnist"))["root"] == "color_mnist"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import sys
@@ -24,7 +25,9 @@ from sitar.data.inputs import Form, input_windows, read_inputs
 from sitar.data.own_data.table import TableConfig, TableOfImages
 from sitar.errors import ConfigError, DataError
 from sitar.images import parquet
+from sitar.images.bit_depth import BadImageError
 from sitar.images.files import Files
+from sitar.images.remote import RemoteFile
 from sitar.testing.datasets import assert_same_data
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -303,6 +306,53 @@ def test_one_file_is_open_at_a_time(shards: Path) -> None:
     for name in TableOfImages.samples(config(shards)).files.tolist():
         files.read(name)
         assert sum(shard._file is not None for shard in files.shards.values()) == 1
+
+
+def test_a_row_that_is_not_there_spoils_no_other(shards: Path) -> None:
+    one = parquet.Shard(shards / "part-2.parquet")
+    assert one.read(20) == png(46)
+    with pytest.raises(BadImageError, match="fewer rows"):
+        one.read(10**6)
+    assert one.read(3) == png(29)
+
+
+class Faulty:
+    """A file on another host, which once does not answer."""
+
+    def __init__(self, path: Path) -> None:
+        self.file, self.fails = io.BytesIO(path.read_bytes()), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def read(self, *size: int) -> bytes:
+        self.fails -= 1
+        if self.fails == 0:
+            raise TimeoutError("no answer")
+        return self.file.read(*size)
+
+
+def test_a_host_that_does_not_answer_makes_no_image_a_bad_one(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept as a bad image is missing for good, and the next try may work."""
+    file = Faulty(shards / "part-2.parquet")
+    remote = RemoteFile(None, "part-2.parquet", "s3://bucket/part-2.parquet")
+    monkeypatch.setattr(RemoteFile, "open", lambda self: file)
+    one = parquet.Shard(remote)
+    assert one.read(0) == png(26)
+    file.fails = 1
+    with pytest.raises(DataError, match=r"part-2\.parquet' cannot be read further: no answer"):
+        one.read(20)
+    assert one.read(20) == png(46)
+
+
+def test_a_shard_that_takes_the_place_of_another_is_decoded(shards: Path) -> None:
+    """Also if it has the size and the time of the other."""
+    path = shards / "part-0.parquet"
+    before, status = Files([], shards={"a": path}).stamp("a/0"), path.stat()
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_mtime_ns == status.st_mtime_ns
+    assert Files([], shards={"a": path}).stamp("a/0") != before
 
 
 def test_a_small_file_of_large_images_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
