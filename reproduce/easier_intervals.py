@@ -1,0 +1,97 @@
+"""Compute the paired intervals of the table easier_shortcut, over seeds and test images, as `sitar compare` does.
+
+The records hold no predictions of single images, so that this reads the run folders:
+
+    python reproduce/easier_intervals.py RUNS    RUNS is the folder that run.py wrote with --out
+
+It writes reproduce/records/easier_intervals.json. Each task has the interval of `sitar compare --against` for one row
+and one reference (docs/compare.md). The mean over the tasks has an interval of the same two parts. Its part of the
+seeds is that of the mean gain of each seed. Tasks share test images, so their errors over images are not independent.
+Its part of the images takes them as equal in sign, the worst case: it is the mean of the parts of the tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import records
+
+from sitar.files import write_atomic
+from sitar.reporting.against import Verdict, judge
+from sitar.reporting.comparison import Row
+from sitar.reporting.paired import Difference
+from sitar.run_folder import Run, RunFolder
+
+TABLE, RECORD = "easier_shortcut", records.record_path("easier_intervals")
+PAIRS = {f"{axes} axes": (f"sitar, {axes} axes", f"control, {axes} axes") for axes in (32, 10)}
+SPLIT, METRIC = "test", "worst_group"
+
+
+def finished_rows(runs: Path) -> dict[tuple[str, str], Row]:
+    """Read the finished runs of the table: a row of seeds for each row and column."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for job in records.jobs(records.load_table(TABLE)):
+        folder = RunFolder(runs / TABLE / job["folder"])
+        if folder.result_file.is_file():
+            found.setdefault((job["row"], job["column"]), []).append(Run.read(folder))
+    return {key: Row(key[0], members) for key, members in found.items()}
+
+
+def mean_of(differences: Sequence[Difference]) -> Difference:
+    """Return the mean over tasks of differences on the same seeds. Errors over images are taken as equal in sign."""
+    seeds = len(differences[0].each)
+    error = np.mean([np.sqrt(common_error(difference)) for difference in differences])
+    each, centre = (
+        np.mean([getattr(difference, of) for difference in differences], axis=0) for of in ("each", "centre")
+    )
+    return Difference(each, centre, np.full((seeds, seeds), error**2))
+
+
+def common_error(difference: Difference) -> float:
+    """Return the variance over other test images that all seeds share, as the interval of a difference counts it."""
+    seeds, covariance = len(difference.each), difference.covariance
+    if seeds == 1:
+        return float(covariance[0, 0])
+    return max(0.0, float(covariance.sum() - np.trace(covariance)) / (seeds * (seeds - 1)))
+
+
+def described(seeds: Sequence[int], difference: Difference) -> dict[str, Any]:
+    low, high = difference.interval()
+    return {"seeds": len(seeds), "gain": _short(difference.value), "low": _short(low), "high": _short(high)}
+
+
+def measured(runs: Path) -> dict[str, Any]:
+    """Return, for each number of axes, the gain on every task and on their mean, over the seeds that all tasks have."""
+    rows, found = finished_rows(runs), {}
+    for axes, (row, reference) in PAIRS.items():
+        verdicts: dict[str, Verdict] = {}
+        for column in records.load_table(TABLE)["columns"]:
+            if (row, column) in rows and (reference, column) in rows:
+                verdicts[column] = judge([(rows[row, column], rows[reference, column])], SPLIT, METRIC)[0]
+        if not verdicts:
+            continue
+        found[axes] = {"tasks": [{"task": c, **described(v.seeds, v.difference)} for c, v in verdicts.items()]}
+        seeds = [verdict.seeds for verdict in verdicts.values()]
+        if all(of == seeds[0] for of in seeds) and len(verdicts) == len(records.load_table(TABLE)["columns"]):
+            found[axes]["mean"] = described(seeds[0], mean_of([v.difference for v in verdicts.values()]))
+    return found
+
+
+def _short(value: float) -> float:
+    return round(100 * value, 2)  # points
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("runs", type=Path, help="the folder that run.py wrote with --out")
+    write_atomic(RECORD, (json.dumps(measured(parser.parse_args().runs), indent=1) + "\n").encode())
+    print(f"Wrote {RECORD}")
+
+
+if __name__ == "__main__":
+    main()
