@@ -45,10 +45,9 @@ def finished_rows(runs: Path) -> dict[tuple[str, str], Row]:
 def mean_of(differences: Sequence[Difference]) -> Difference:
     """Return the mean over tasks of differences on the same seeds. Errors over images are taken as equal in sign."""
     seeds = len(differences[0].each)
-    error = np.mean([np.sqrt(common_error(difference)) for difference in differences])
-    each, centre = (
-        np.mean([getattr(difference, of) for difference in differences], axis=0) for of in ("each", "centre")
-    )
+    error = float(np.mean([np.sqrt(common_error(difference)) for difference in differences]))
+    each = np.stack([difference.each for difference in differences]).mean(0, dtype=np.float64)
+    centre = np.stack([difference.centre for difference in differences]).mean(0, dtype=np.float64)
     return Difference(each, centre, np.full((seeds, seeds), error**2))
 
 
