@@ -5,8 +5,8 @@ with the best mean over seeds on a task, and what `sitar_auto` has there. The ru
 (`python reproduce/run.py auto_planted` and so on), and from frozen_faces_runs.py. The rule was chosen on other data
 (auto_rule.py), before any run of these tables.
 
-`python reproduce/regret.py` writes the page docs/results/regret.md, and its sums to reproduce/records/regret_sums.json, so
-that other pages can quote them.
+`python reproduce/regret.py` writes the page docs/results/regret.md, and its sums to reproduce/records/regret_sums.json,
+so that other pages can quote them.
 """
 
 from __future__ import annotations
