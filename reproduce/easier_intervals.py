@@ -22,24 +22,24 @@ import numpy as np
 import records
 
 from sitar.files import write_atomic
-from sitar.reporting.against import Verdict, judge
+from sitar.reporting.against import judge
 from sitar.reporting.comparison import Row
 from sitar.reporting.paired import Difference
 from sitar.run_folder import Run, RunFolder
 
 TABLE, RECORD = "easier_shortcut", records.record_path("easier_intervals")
-PAIRS = {f"{axes} axes": (f"sitar, {axes} axes", f"control, {axes} axes") for axes in (32, 10)}
+PAIRS = {axes: (f"sitar, {axes} axes", f"control, {axes} axes") for axes in (32, 10)}
 SPLIT, METRIC = "test", "worst_group"
 
 
-def finished_rows(runs: Path) -> dict[tuple[str, str], Row]:
-    """Read the finished runs of the table: a row of seeds for each row and column."""
-    found: dict[tuple[str, str], list[Run]] = {}
+def finished(runs: Path) -> dict[tuple[str, str, int], Run]:
+    """Read the finished runs of the table, by row, column and seed."""
+    found = {}
     for job in records.jobs(records.load_table(TABLE)):
         folder = RunFolder(runs / TABLE / job["folder"])
         if folder.result_file.is_file():
-            found.setdefault((job["row"], job["column"]), []).append(Run.read(folder))
-    return {key: Row(key[0], members) for key, members in found.items()}
+            found[job["row"], job["column"], job["seed"]] = Run.read(folder)
+    return found
 
 
 def mean_of(differences: Sequence[Difference]) -> Difference:
@@ -59,26 +59,24 @@ def common_error(difference: Difference) -> float:
     return max(0.0, float(covariance.sum() - np.trace(covariance)) / (seeds * (seeds - 1)))
 
 
-def described(seeds: Sequence[int], difference: Difference) -> dict[str, Any]:
-    low, high = difference.interval()
-    return {"seeds": len(seeds), "gain": _short(difference.value), "low": _short(low), "high": _short(high)}
-
-
-def measured(runs: Path) -> dict[str, Any]:
-    """Return, for each number of axes, the gain on every task and on their mean, over the seeds that all tasks have."""
-    rows, found = finished_rows(runs), {}
-    for axes, (row, reference) in PAIRS.items():
-        verdicts: dict[str, Verdict] = {}
-        for column in records.load_table(TABLE)["columns"]:
-            if (row, column) in rows and (reference, column) in rows:
-                verdicts[column] = judge([(rows[row, column], rows[reference, column])], SPLIT, METRIC)[0]
-        if not verdicts:
+def measured(runs: Path) -> list[dict[str, Any]]:
+    """Return the gain on every task and on their mean, for each number of axes, over the seeds that all tasks have."""
+    table, found, lines = records.load_table(TABLE), finished(runs), []
+    for axes, pair in PAIRS.items():
+        cells = [(row, column) for row in pair for column in table["columns"]]
+        seeds = [seed for seed in table["seeds"] if all((*cell, seed) in found for cell in cells)]
+        if not seeds:
             continue
-        found[axes] = {"tasks": [{"task": c, **described(v.seeds, v.difference)} for c, v in verdicts.items()]}
-        seeds = [verdict.seeds for verdict in verdicts.values()]
-        if all(of == seeds[0] for of in seeds) and len(verdicts) == len(records.load_table(TABLE)["columns"]):
-            found[axes]["mean"] = described(seeds[0], mean_of([v.difference for v in verdicts.values()]))
-    return found
+        differences = {}
+        for column in table["columns"]:
+            row, reference = (Row(name, [found[name, column, seed] for seed in seeds]) for name in pair)
+            (verdict,) = judge([(row, reference)], SPLIT, METRIC)
+            differences[column] = verdict.difference
+        for task, one in {**differences, "mean": mean_of(list(differences.values()))}.items():
+            low, high = one.interval()
+            said = {"gain": _short(one.value), "low": _short(low), "high": _short(high)}
+            lines.append({"axes": axes, "task": task, "seeds": len(seeds), **said})
+    return lines
 
 
 def _short(value: float) -> float:
@@ -88,7 +86,8 @@ def _short(value: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("runs", type=Path, help="the folder that run.py wrote with --out")
-    write_atomic(RECORD, (json.dumps(measured(parser.parse_args().runs), indent=1) + "\n").encode())
+    lines = ",\n".join("    " + json.dumps(line) for line in measured(parser.parse_args().runs))
+    write_atomic(RECORD, f'{{\n  "gains": [\n{lines}\n  ]\n}}\n'.encode())
     print(f"Wrote {RECORD}")
 
 
