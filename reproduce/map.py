@@ -62,7 +62,9 @@ GAINS = (
     Gain("control over ERM", CONTROL, ERM, ("control, 32 axes", "ERM")),
 )
 OTHERS = tuple(  # in planted_shortcuts alone
-    Gain(f"{row} over ERM", row, ERM) for row in ("JTT", "LfF", "AFR", "CVaR DRO", "Group DRO", "DFR")
+    Gain(f"{row} over {reference}", row, reference)
+    for reference in (CONTROL, ERM)
+    for row in ("JTT", "LfF", "AFR", "CVaR DRO", "Group DRO", "DFR")
 )
 
 

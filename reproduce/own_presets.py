@@ -14,6 +14,7 @@ those on images in which the shortcut tells nothing: of the epoch that `val` cho
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +112,9 @@ def make_data(task: str, path: Path) -> None:
     part = np.full(n, "train", dtype="U5")
     part[: round(VAL * (n - TEST))], part[-TEST:] = "val", "test"
     cue = np.where(random.random(n) < np.where(part == "test", 0.5, rho), y, 1 - y)
-    np.savez(path, x=show(images, cue), y=y, split=part, attribute=cue)
+    buffer = io.BytesIO()
+    np.savez(buffer, x=show(images, cue), y=y, split=part, attribute=cue)
+    write_atomic(path, buffer.getvalue())
 
 
 def make(task: str, row: str, seed: int, device: str) -> dict[str, Any]:

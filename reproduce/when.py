@@ -71,7 +71,8 @@ its control, and the interval of the gain over seeds should lie above 0.
 
 Both intervals are 95 % intervals by Student's t, of gains that are paired by seed. The first is over seeds: it is that
 of the mean gain over these tasks. The second is over tasks: it says what to expect of other tasks of this kind. Neither
-is over images, because the records hold no predictions of single images.
+is over images, because the records hold no predictions of single images. The same tasks, run again with five seeds,
+have an interval over both ([page](easier_shortcut.md)).
 """
 ORACLE = "oracle (ERM, groups of one size)"
 KNOWN = "val.core_auc"  # of the oracle: how well a network learns an attribute where nothing contradicts it

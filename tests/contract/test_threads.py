@@ -48,7 +48,7 @@ def recorded(folder: RunFolder) -> int:
 @contextmanager
 def slow_on(number: int) -> Iterator[list[int]]:
     """Steps take long on `number` threads, by a clock that only they move; the threads of all steps."""
-    step, fastest, used, now = EagerStep._step, threads.fastest, list[int](), [0.0]
+    step, fastest, used, now = EagerStep.run, threads.fastest, list[int](), [0.0]
 
     def timed(self: EagerStep) -> None:
         used.append(torch.get_num_threads())
@@ -56,7 +56,7 @@ def slow_on(number: int) -> Iterator[list[int]]:
         step(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EagerStep, "_step", timed)
+        patch.setattr(EagerStep, "run", timed)
         patch.setattr(threads, "WORTH_SECONDS", 0.0)
         patch.setattr(threads, "fastest", lambda most, rehearsal: fastest(most, rehearsal, lambda: now[0]))
         yield used
@@ -149,7 +149,7 @@ def test_the_callers_number_is_put_back(end: str, tmp_path: Path, monkeypatch: p
             with pytest.raises(KeyboardInterrupt):
                 run(toy("erm"), tmp_path / "run")
         else:
-            patch.setattr(EagerStep, "_step", _interrupt)
+            patch.setattr(EagerStep, "run", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 run(toy("erm"), tmp_path / "run")
     assert torch.get_num_threads() == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -100,5 +101,16 @@ def test_columns_without_a_shortcut_are_found_in_every_table(regret) -> None:
     assert "auto_bar" not in titles
 
 
+def test_the_target_is_missed_or_met_on_each_line(regret) -> None:
+    tasks = regret.tasks_of([auto_run("a", "erm", erm=0.2, control=0.25)], "test", "worst_group")
+    words = " ".join(
+        regret._target({"far (`x`)": tasks, "near (`y`)": {"b": {**tasks["a"], "auto": 0.22}}, "none": None})
+    )
+    assert "It is missed on: far (5.0)." in words
+    assert "It is met on: near (3.0)." in words
+    assert "none" not in words
+
+
 def test_the_page_is_what_the_records_say(regret) -> None:
+    assert json.loads(regret.RECORD.read_text(encoding="utf-8")) == regret.sums()
     assert regret.PAGE.read_text(encoding="utf-8") == regret.render()
