@@ -57,6 +57,14 @@ VARIANTS = [
     ("jacobian", {"projections": 3}, 4),
 ]
 OTHERS = [(name, {}, 2) for name in METHODS.names() if name not in [quick for quick, _, _ in QUICK]]
+every_method = pytest.mark.parametrize(
+    ("name", "options", "classes"),
+    [
+        *(pytest.param(*case, id=case[0]) for case in QUICK),
+        *(pytest.param(*case, id=case[0], marks=pytest.mark.ci) for case in OTHERS),
+        *(pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.ci) for case in VARIANTS),
+    ],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -128,14 +136,7 @@ def assert_first_steps_agree(
                 )
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "classes"),
-    [
-        *(pytest.param(*case, id=case[0]) for case in QUICK),
-        *(pytest.param(*case, id=case[0], marks=pytest.mark.ci) for case in OTHERS),
-        *(pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.ci) for case in VARIANTS),
-    ],
-)
+@every_method
 def test_the_first_steps_of_a_copy_are_those_of_its_seed(
     name: str, options: dict[str, Any], classes: int, tmp_path: Path
 ) -> None:
@@ -144,14 +145,7 @@ def test_the_first_steps_of_a_copy_are_those_of_its_seed(
     assert_first_steps_agree(case, tmp_path, "grouped")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "classes"),
-    [
-        *(pytest.param(*case, id=case[0]) for case in QUICK),
-        *(pytest.param(*case, id=case[0], marks=pytest.mark.ci) for case in OTHERS),
-        *(pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.ci) for case in VARIANTS),
-    ],
-)
+@every_method
 def test_a_branch_is_the_single_run_bit_for_bit(
     name: str, options: dict[str, Any], classes: int, tmp_path: Path
 ) -> None:
