@@ -19,5 +19,8 @@ class Control:
 
 BASELINE = "erm"  # plain training: the method that reports compare all others with
 CONTROLS = {
-    "sitar": Control("alpha", ("alpha", "lambda", "noise", "noise_distribution", "objective")),
+    "sitar": Control(
+        "alpha",
+        ("alpha", "lambda", "noise", "noise_distribution", "objective", "score_floor", "nuisances", "gate"),
+    ),
 }

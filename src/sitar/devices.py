@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from sitar.allocator import keep_freed_memory
-from sitar.errors import ConfigError
+from sitar.errors import ConfigError, first_line
 
 MPS = "mps"  # the GPU of a Mac
 
@@ -71,5 +71,6 @@ def what_it_cannot_do(device: torch.device) -> Iterator[None]:
             ) from error
         if device.type != MPS or MPS not in str(error).lower():
             raise
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise ConfigError(f"The GPU of this Mac cannot compute this ({reason}). Use --device cpu.") from error
+        raise ConfigError(
+            f"The GPU of this Mac cannot compute this ({first_line(error)}). Use --device cpu."
+        ) from error

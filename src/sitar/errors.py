@@ -1,6 +1,11 @@
 """Every error that a user can cause is defined here. A message says what you gave, what is allowed and what to do."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message without its full stop, or the name of its type if it says nothing."""
+    return (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
+
+
 class SitarError(Exception):
     """This is the base of all errors that a user can cause. The command line prints the message and exits with 2."""
 

@@ -117,6 +117,11 @@ def imported_files() -> list[str]:
     return [file.given for file in _files.values()]
 
 
+def import_options() -> list[str]:
+    """Return the options of a command that import the same files again."""
+    return [word for file in imported_files() for word in ("--import", file)]
+
+
 def imported_file(module: str) -> ImportedFile | None:
     """Return the file that was imported as this module. Return None for any other module."""
     return _files.get(module)

@@ -202,6 +202,7 @@ def test_a_metric_that_is_added_reaches_everything(monkeypatch: pytest.MonkeyPat
     assert run_config({**raw, "train": {"selection": "val_attribute_auc"}}).train.selection == "val_attribute_auc"
     check_selection("val_attribute_auc", data_with(p))
     assert criterion("val_attribute_auc", figures) == -figures["attribute_auc"]
+    assert criterion("val_attribute_auc", {"attribute_auc": None}) < -1  # worse than any epoch that has a value
     with pytest.raises(ConfigError, match="'val_attribute_auc' needs groups, and val has none"):
         check_selection("val_attribute_auc", data_with(made(groups=False)))
 

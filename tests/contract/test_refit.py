@@ -80,7 +80,10 @@ def made(runs: Sequence[RunFolder], answers: Path, images: Path, out: Path, **op
     return refit([run.path for run in runs], answers, images, out=out, device="cpu", progress=False, **options)
 
 
-def test_a_refit_is_a_run_like_any_other(runs: Runs, answers: Path, images: Path, tmp_path: Path) -> None:
+def test_a_refit_is_a_run_like_any_other(
+    runs: Runs, answers: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "import_options", lambda: ["--import", "mine.py"])  # as after `--import mine.py`
     candidates = [runs("erm"), runs("sitar")]
     before = [hashes(run.path) for run in candidates]
     folder = made(candidates, answers, images, tmp_path / "new")
@@ -97,6 +100,7 @@ def test_a_refit_is_a_run_like_any_other(runs: Runs, answers: Path, images: Path
     assert set(result["splits"]) == set(base.result()["splits"])
     assert folder.environment()["data_checksum"] == base.environment()["data_checksum"]
     assert folder.environment()["command"].startswith("sitar refit ")
+    assert folder.environment()["command"].endswith(" --import mine.py")
 
     model = load(folder, "cpu")
     assert json.loads(json.dumps(model.evaluate())) == result["splits"]

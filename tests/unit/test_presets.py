@@ -239,6 +239,7 @@ def test_a_preset_takes_any_method(preset: str, name: str, caplog: pytest.LogCap
     assert ("class_weight: left out" in caplog.text) == ("class_weight" not in known)
     with pytest.raises(ConfigError, match=r"Unknown key 'method\.nothing'"):
         load_config(preset, [f"method.name={name}", "method.nothing=1"])
+    assert load_config(preset, [f'method.name="{name}"']).method == config.method  # words of YAML may be quoted
 
 
 def test_epochs_that_are_asked_for_are_those_that_run() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +58,8 @@ def _numbers(words: Sequence[str]) -> NDArray[np.float64] | None:
 
 
 def _day(word: str) -> float:
-    return datetime.fromisoformat(word).replace(tzinfo=None).timestamp() / 86400
+    """Return a date as days. What a clock on the wall shows counts, so that the time zone of the machine does not."""
+    return datetime.fromisoformat(word).replace(tzinfo=UTC).timestamp() / 86400
 
 
 def train_files(dataset: Any, config: NamedConfig) -> NDArray[Any]:

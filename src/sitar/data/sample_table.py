@@ -89,9 +89,10 @@ class SampleTable:
         return (~self.in_majority()).astype(np.int64) if self.majority else self.attribute
 
     def splits(self) -> dict[str, NDArray[np.int64]]:
-        """Return the places of the samples of every split, pools last."""
-        parts = {name: (name,) for name in _in_order_of_first(self.split)}
-        return {name: np.flatnonzero(np.isin(self.split, part)) for name, part in (parts | dict(self.pools)).items()}
+        """Return the places of the samples of every split, pools last. A pool without samples is no split."""
+        parts = {name: (name,) for name in _in_order_of_first(self.split)} | dict(self.pools)
+        places = {name: np.flatnonzero(np.isin(self.split, part)) for name, part in parts.items()}
+        return {name: found for name, found in places.items() if len(found)}
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Count the samples of each group, or of each class where there are no groups, in every split."""

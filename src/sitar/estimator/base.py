@@ -31,6 +31,7 @@ from sitar.methods import data_for, needs_groups, needs_unlabelled
 from sitar.run_folder import RunFolder
 from sitar.splits import VAL
 from sitar.training.run import check_encoder, check_trainable, train_on
+from sitar.training.trackers import check_trackers
 
 EPOCHS, LEAST_STEPS = 60, 1000  # where max_iter is None
 HIDDEN = (
@@ -82,6 +83,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             config, device = self._config(x.shape[1:], seed), resolve_device(self.device)
             data = samples.data(self.validation_fraction if self.early_stopping else None, seed)
             data = self._visible(config, data, unlabelled)
+            check_trackers(config.train.log)
             check_trainable(config, data)
             with TemporaryDirectory(prefix="sitar-") as place:
                 folder = RunFolder(Path(place) / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,7 +49,12 @@ def watched_metrics(predictions: Predictions) -> dict[str, float | None]:
 
 
 def criterion(selection: str, val_metrics: Mapping[str, Any]) -> float:
-    """Return the number by which a rule compares epochs: higher is better."""
+    """Return the number by which a rule compares epochs: higher is better.
+
+    An epoch whose metric cannot be said, such as an AUC of outputs that are not finite, is worse than any other.
+    """
     metric = selection_metric(selection)
-    value = float(val_metrics[metric.name])
-    return value if metric.higher_is_better else -value
+    value = val_metrics[metric.name]
+    if value is None:
+        return -math.inf
+    return float(value) if metric.higher_is_better else -float(value)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from sitar.data.types import to_float
-from sitar.errors import ExportError
+from sitar.errors import ExportError, first_line
 from sitar.evaluation.trained_model import TrainedModel
 
 TRACED = 2  # inputs of the batch that is traced: 0 and 1 would be taken for constants
@@ -66,10 +66,9 @@ def _trace(module: Deployed, example: Tensor) -> ExportedProgram:
             warnings.simplefilter("ignore")  # torch warns of its own coming changes
             return torch.export.export(module, (example[:TRACED].clone(),), dynamic_shapes=({0: Dim("batch")},))
     except Exception as error:  # what a network does that cannot be traced is not specified
-        first = str(error).strip().partition("\n")[0]
         raise ExportError(
-            f"This model cannot be traced for batches of any size ({type(error).__name__}: {first}). Its method, or "
-            "its encoder, takes Python branches that depend on the data. `sitar predict` needs no export."
+            f"This model cannot be traced for batches of any size ({type(error).__name__}: {first_line(error)}). Its "
+            "method, or its encoder, takes Python branches that depend on the data. `sitar predict` needs no export."
         ) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sitar.errors import ConfigError, ExportError
+from sitar.errors import ConfigError, ExportError, first_line
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.trained_model import TrainedModel, load
 from sitar.export import onnx_file, torch_file
@@ -97,8 +97,9 @@ def compare(model: TrainedModel, run: Callable[[np.ndarray], list[np.ndarray]], 
         try:
             found = run(batch.numpy())
         except Exception as error:  # what the two runtimes raise is not specified
-            first = str(error).strip().partition("\n")[0]
-            raise ExportError(f"The exported file does not take a batch of {len(batch)}: {first}") from error
+            raise ExportError(
+                f"The exported file does not take a batch of {len(batch)}: {first_line(error)}."
+            ) from error
         scales = (1.0, max(1.0, float(np.abs(logits).max())))
         for name, ours, theirs, scale in zip(worst, (softmax(logits), logits), found, scales, strict=True):
             worst[name] = float(np.maximum(worst[name], np.abs(ours - theirs).max() / scale))  # NaN stays

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from sitar.errors import ConfigError, ExportError
+from sitar.errors import ConfigError, ExportError, first_line
 from sitar.export.bundle import Published
 
 MISSING = 'Uploads need huggingface_hub, which cannot be imported ({}). Run `pip install "sitar[hub]"`.'
@@ -38,9 +38,8 @@ def upload(files: Sequence[Published], repository: str, *, public: bool = False)
         address = api.create_repo(check_repository(repository), private=not public, exist_ok=True)
         api.create_commit(repository, additions, commit_message="Upload a model of sitar")
     except Exception as error:  # what the client raises is not specified: no network, no token, no permission
-        first = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ExportError(
-            f"The upload to {repository!r} failed: {first} Check the network, and log in with `hf auth login` or "
-            "HF_TOKEN, as somebody who may write there. A commit is whole or not there at all."
+            f"The upload to {repository!r} failed: {first_line(error)}. Check the network, and log in with "
+            "`hf auth login` or HF_TOKEN, as somebody who may write there. A commit is whole or not there at all."
         ) from error
     return str(address)

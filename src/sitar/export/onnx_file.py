@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from sitar.errors import ExportError
+from sitar.errors import ExportError, first_line
 from sitar.export.description import OUTPUTS
 
 LARGEST = 2**31 - 2**24  # bytes of weights: a file holds 2 GB, and the network takes some of it
@@ -45,7 +45,7 @@ def convert(program: ExportedProgram, input_name: str) -> Any:
         assert exported is not None
         model = exported.model_proto
     except Exception as error:  # an operation that ONNX does not have; the exporter raises many kinds
-        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        reason = first_line(error.__cause__ or error)
         raise ExportError(f"This model cannot be written as ONNX ({reason}). Use --format torch.") from error
     for part in (model, model.graph, *model.graph.node, *model.graph.initializer, *model.graph.value_info):
         del part.metadata_props[:]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from sitar.config import RunConfig, apply_overrides, run_config
 from sitar.presets.files import preset_names, preset_text, read_preset
 from sitar.registry import METHODS
+from sitar.yaml_text import read_yaml
 
 __all__ = ["load_config", "preset_about", "preset_names", "preset_text", "read_preset"]
 
@@ -52,13 +54,18 @@ def leave_out_foreign_settings(raw: Mapping[str, Any], overrides: Iterable[str])
     the user does write is not touched here: a setting that the method lacks is then an error.
     """
     name, settings = _asked(overrides).get("method.name", ""), raw.get("method")
-    if not isinstance(settings, Mapping) or name not in METHODS.names():
+    if not isinstance(settings, Mapping) or not isinstance(name, str) or name not in METHODS.names():
         return dict(raw), []
     known = {field.alias or key for key, field in METHODS.get(name).Config.model_fields.items()}
     left_out = [str(key) for key in settings if key not in known]
     return {**raw, "method": {key: value for key, value in settings.items() if key in known}}, left_out
 
 
-def _asked(overrides: Iterable[str]) -> dict[str, str]:
-    """Return what overrides set, by key."""
-    return {key.strip(): value.strip() for key, _, value in (override.partition("=") for override in overrides)}
+def _asked(overrides: Iterable[str]) -> dict[str, Any]:
+    """Return what overrides set, by key. What is no YAML is refused where it is applied."""
+    asked = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        with suppress(ValueError):
+            asked[key.strip()] = read_yaml(value)
+    return asked

@@ -21,7 +21,7 @@ from math import floor, log10
 from pathlib import Path
 from typing import Any
 
-from sitar.errors import ConfigError, RunError, SitarError
+from sitar.errors import ConfigError, RunError, SitarError, first_line
 from sitar.sweeps.axes import Axis, Range
 from sitar.sweeps.choosing import Rule
 from sitar.sweeps.notes import Notes
@@ -71,7 +71,7 @@ class Search:
             raise
         except Exception as error:  # of SQLAlchemy, of Optuna, of the disk
             raise RunError(
-                f"The trials in {str(self.file)!r} cannot be read or written: {_first_line(error)}. Move the file "
+                f"The trials in {str(self.file)!r} cannot be read or written: {first_line(error)}. Move the file "
                 "away, and trials.json beside it, to search anew; or choose another folder with --out."
             ) from error
 
@@ -171,10 +171,6 @@ class Search:
         if not isinstance(axis, Range) or axis.integer or not value:
             return value
         return min(max(round(value, DIGITS - 1 - floor(log10(abs(value)))), axis.low), axis.high)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
 def _optuna() -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sitar.data.types import TrainBatch
-from sitar.errors import TrainingError
+from sitar.errors import TrainingError, first_line
 from sitar.methods.base import Objective
 
 
@@ -38,9 +38,8 @@ def _explained(fast: Callable[[TrainBatch], dict[str, Tensor]]) -> Callable[[Tra
         try:
             return fast(batch)
         except TorchDynamoException as error:
-            reason = str(error).strip().partition("\n")[0]
             raise TrainingError(
-                f"train.compile=true, and the loss cannot be compiled here: {reason.rstrip('.')}. Leave it out."
+                f"train.compile=true, and the loss cannot be compiled here: {first_line(error)}. Leave it out."
             ) from error
 
     return loss

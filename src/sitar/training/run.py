@@ -29,7 +29,7 @@ from sitar.files import to_json
 from sitar.methods import build_method, data_for, needs_groups, needs_unlabelled
 from sitar.models.pretrained import check_weights
 from sitar.models.weights import to_bytes
-from sitar.plugins import imported_files
+from sitar.plugins import import_options
 from sitar.presets import load_config
 from sitar.progress import ShownProgress
 from sitar.registry import DATASETS
@@ -298,8 +298,7 @@ class Making:
 def command(config: RunConfig, overrides: Iterable[str]) -> str:
     """Return the command that makes this run again."""
     settings = [word for setting in overrides for word in ("--set", setting)]
-    imports = [word for file in imported_files() for word in ("--import", file)]
-    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *imports])
+    return shlex.join(["sitar", "train", config.preset, "--seed", str(config.seed), *settings, *import_options()])
 
 
 def check_encoder(config: RunConfig, folder: RunFolder) -> None:
@@ -316,7 +315,6 @@ def check_trainable(config: RunConfig, data: Data) -> None:
             "%s learns nothing from data.unlabelled, so the unlabelled inputs are not used.", config.method.name
         )
     images = len(data.task.shape) == 3
-    check_trackers(config.train.log)
     if config.model.encoder is not None and not images:
         raise ConfigError("model.encoder reads images, and this data holds features already. Leave it out.")
     if config.train.augment != "none" and (config.model.freeze_encoder or not images):

@@ -510,7 +510,10 @@ def test_a_split_that_lies_together_is_not_copied() -> None:
     for name, rows in (("val", [0, 5]), ("test", [4, *range(6, 12)])):
         assert data.evaluation[name].x.flatten().tolist() == rows
         assert not np.shares_memory(data.evaluation[name].x.numpy(), inputs.numpy())
-    taken = SampleTable(names(["a", "b"]), np.arange(2), names(["train", "train"]), ("a", "b"))
+    taken = SampleTable(
+        names(["a", "b"]), np.arange(2), names(["train", "train"]), ("a", "b"), pools={"unseen": ("far", "farther")}
+    )
+    assert list(taken.splits()) == ["train"]  # a pool without samples is no split
     assert taken.to_data(inputs, "", np.array([7, 8])).train.x.flatten().tolist() == [7, 8]
 
 

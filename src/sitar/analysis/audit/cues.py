@@ -115,7 +115,8 @@ def likely_class(
     """Return, for each value, the class that has the largest share of its own samples there."""
     counts = np.bincount(values * num_classes + y, minlength=num_values * num_classes).reshape(num_values, num_classes)
     sizes = counts.sum(0)
-    return ((counts + 1) / (sizes + num_values)).argmax(1)  # one more for each value, so that a rare one says little
+    shares = (counts + 1) / (sizes + num_values)  # one more for each value, so that a rare one says little
+    return np.where(sizes > 0, shares, 0.0).argmax(1)  # a class without samples is likely nowhere
 
 
 def direction(cue: Cue, y: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:

@@ -30,6 +30,7 @@ from sitar.evaluation.trained_model import TrainedModel
 from sitar.given import given_to
 from sitar.methods.refit import RefitInputs, Refitted
 from sitar.models.weights import to_bytes
+from sitar.plugins import import_options
 from sitar.progress import ShownProgress, Watch
 from sitar.run_folder import RunFolder
 from sitar.splits import TEST_SPLITS
@@ -104,7 +105,9 @@ def refit(
             whole = _with_weights(config, model.folder).to_dict()
             if not (_is_begun(folder) and folder.read_config() == whole):
                 folder.create(whole)
-            write_environment(folder, config, model.data, model.device, shlex.join(["sitar", "refit", *words]))
+            write_environment(
+                folder, config, model.data, model.device, shlex.join(["sitar", "refit", *words, *import_options()])
+            )
             if (encoder := model.folder.encoder()) is not None:
                 folder.write_encoder(encoder)
             folder.write_model(to_bytes(fitted.method.state_dict()))

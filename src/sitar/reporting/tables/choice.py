@@ -13,7 +13,7 @@ def choice_table(choice: Mapping[str, Any]) -> Table:
     standings = sorted(choice["standings"], key=lambda standing: (-standing["best"], -standing["accuracy"]))
     rows = [
         [
-            standing["label"] + (" *" if standing["run"] == choice["chosen"]["run"] else ""),
+            standing["label"] + (" *" if standing == choice["chosen"] else ""),
             percent(standing["accuracy"]), percent_range(standing["interval"]), percent(standing["best"]),
             standing["run"],
         ]

@@ -67,11 +67,11 @@ class LocalEngine:
         """Yield each job as it ends, and None now and then while nothing does."""
         waiting, again, losses = _Ahead(iter(jobs)), [], {}
         while True:
-            while (worker := self._idle()) is not None:
+            while self._has_room():
                 given = (again.pop(),) if again else waiting.alike(self.together)
                 if not given:
                     break
-                self._give(worker, given)
+                self._give(self._idle() or self._start(), given)
             if not any(worker.jobs for worker in self._alive):
                 return
             try:
@@ -93,10 +93,12 @@ class LocalEngine:
                 else:
                     yield Ended(job, f"Its process ended {losses[job]} times: {_why(status)}.")
 
+    def _has_room(self) -> bool:
+        return len(self._alive) < self.workers or self._idle() is not None
+
     def _idle(self) -> Worker | None:
-        """Return a process without a job, a new one if there is room. None: all are busy."""
-        idle = next((worker for worker in self._alive if not worker.jobs), None)
-        return self._start() if idle is None and len(self._alive) < self.workers else idle
+        """Return a process without a job, if there is one."""
+        return next((worker for worker in self._alive if not worker.jobs), None)
 
     def _start(self) -> Worker:
         place = min(set(range(self.workers)) - {worker.place for worker in self._alive})

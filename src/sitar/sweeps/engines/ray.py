@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from sitar.errors import ConfigError
+from sitar.errors import ConfigError, first_line
 from sitar.sweeps.engines.job import RETRIES, Ended, Job, attempt, listen_to_sitar
 
 LOOK_SECONDS = 0.5
@@ -88,7 +88,7 @@ class RayEngine:
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             where = f"The Ray cluster at {self.address!r} cannot be used" if self.address else "Ray cannot start here"
             hint = " It may need a token (RAY_AUTH_TOKEN), or another version of Ray." if self.address else ""
-            raise ConfigError(f"{where}: {_first_line(error)}.{hint}") from error
+            raise ConfigError(f"{where}: {first_line(error)}.{hint}") from error
         try:
             self._task = self._made(ray)
         except BaseException:
@@ -122,7 +122,7 @@ def _knock(address: str | None) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"There is no Ray cluster at {address!r}: {_first_line(error)}.") from error
+        raise ConfigError(f"There is no Ray cluster at {address!r}: {first_line(error)}.") from error
 
 
 def _short(name: str) -> str:
@@ -142,11 +142,7 @@ def _outcome(reference: Any) -> str | None:
     try:
         return ray.get(reference)
     except ray.exceptions.RayError as error:
-        return f"Its process was lost, and starting it again did not help: {_first_line(error)}."
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        return f"Its process was lost, and starting it again did not help: {first_line(error)}."
 
 
 def _ray() -> Any:

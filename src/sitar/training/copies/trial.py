@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from sitar.errors import ConfigError
+from sitar.errors import ConfigError, first_line
 from sitar.functional.precision import in_float64
 from sitar.models.global_norm import refuse_dropout
 from sitar.threads import Rehearsal, seconds_of_a_step
@@ -72,7 +72,7 @@ def choose_way(loops: Sequence[Loop], stacking: Stacking) -> str:
             try:
                 seconds[way] = _seconds(step, begun)
             except RuntimeError as error:  # such as too little memory
-                wrong = CannotStackError(f"Its step fails: {str(error).splitlines()[0]}")
+                wrong = CannotStackError(f"Its step fails: {first_line(error)}")
         if not seconds:
             raise wrong
         way = min(seconds, key=lambda way: seconds[way])
@@ -140,7 +140,7 @@ def build(turns: Sequence[Turn], way: str) -> Together:
             buffers = [_buffers(copy.method) for copy in copies]
     except (RuntimeError, ValueError, NotImplementedError) as error:
         who = "A copy" if way == BRANCHES else "torch.vmap"
-        raise CannotStackError(f"{who} cannot run its loss: {str(error).splitlines()[0]}") from error
+        raise CannotStackError(f"{who} cannot run its loss: {first_line(error)}") from error
     for place, (expected, expected_buffers) in enumerate(alone):
         found = [_flat(terms, gradients, place) for terms, gradients in together]
         _compare([*expected, expected_buffers], [*found, buffers[place]], loop)
@@ -157,7 +157,7 @@ def build(turns: Sequence[Turn], way: str) -> Together:
         restore()  # the steps before a capture have moved weights, and the copies may be trained one by one now
         if not isinstance(error, RuntimeError):
             raise
-        raise CannotStackError(f"Its step cannot be captured: {str(error).splitlines()[0]}") from error
+        raise CannotStackError(f"Its step cannot be captured: {first_line(error)}") from error
     for place, (of_single, [move]) in enumerate(singles):
         _compare([of_single], [{name: total[place] for name, total in sums.items()}], loop)
         if not _is_same_move(moves[place], move):

@@ -95,3 +95,9 @@ def test_the_direction_of_a_cue_is_fishers() -> None:
     theirs = LinearDiscriminantAnalysis().fit(x, y).decision_function(x)
     assert np.corrcoef(ours, theirs)[0, 1] == pytest.approx(1)
     assert ours[y == 1].mean() > ours[y == 0].mean()
+
+
+def test_no_word_stands_for_a_class_without_samples() -> None:
+    """Of a value that is rare everywhere, one more for each value says most about the class that has none."""
+    values, y = np.array([0] * 90 + [1] * 2), np.array([0] * 46 + [1] * 46)
+    assert 2 not in likely_class(values, y, 2, 3)

@@ -222,3 +222,15 @@ def test_what_is_taken_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,GPU-8a")
     assert visible_gpus("cuda") == ["4", "5", "GPU-8a"]
     assert visible_gpus("cuda:1") == visible_gpus("cpu") == []
+
+
+def test_no_process_is_started_for_which_there_is_no_job(
+    engine: type[LocalEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    start = LocalEngine._start
+    monkeypatch.setattr(LocalEngine, "_start", lambda self: started.append(start(self)) or started[-1])
+    assert ended(engine(3), []) == []
+    assert started == []
+    assert len(ended(engine(3), [job(tmp_path / "only")])) == 1
+    assert len(started) == 1
