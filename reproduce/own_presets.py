@@ -143,7 +143,7 @@ def make(task: str, row: str, seed: int, device: str) -> dict[str, Any]:
         train_config(load_config(preset, [*LIKE_FOLDER, *settings, *data], seed), run, device=device, progress=False)
         result: Any = run.result()
         kept = {key: result["splits"]["test"].get(key) for key in MEASURES}
-        last = {key: run.metrics()[-1]["test"].get(key) for key in MEASURES}
+        last = {key: run.metrics()[-1]["test"][key] for key in ("average", "worst_group")}
         return {
             "task": task, "row": row, "seed": seed, "epoch": result["selected_epoch"], "epochs": len(run.metrics()),
             "val": result["splits"]["val"]["class_balanced"], "kept": kept, "last": last, "commit": commit(),
