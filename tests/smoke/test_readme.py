@@ -146,8 +146,9 @@ def test_on_blond_hair_every_column_of_readme_is_below_a_coin() -> None:
 @pytest.mark.parametrize("place", CELEBA)
 def test_celeba_owes_its_gain_to_the_vae_and_not_to_the_noise(place: str) -> None:
     sitar = "sitar (axis noise, alpha 0.1, the paper's)"
-    assert ends(f"{sitar} - ERM", place)[0] > 20
-    assert ends("control - ERM", place)[0] > 10
+    for row in (sitar, "control"):
+        assert ends(f"{row} - ERM", place)[0] > 0
+        assert average(f"{row} - ERM", place) > 20
     low, high = ends(f"{sitar} - control", place)
     assert low < 0 < high
     assert abs(average(f"{sitar} - control", place)) < 5
@@ -193,8 +194,9 @@ def test_on_sites_the_noise_gains_less_than_the_vae_costs() -> None:
 def test_the_losses_that_are_told_are_losses() -> None:
     assert average("sitar", CHOSEN[1]) < average("control", CHOSEN[1]) < average("LfF", CHOSEN[1])
     for place in CELEBA:
-        ours = max(average(row, place) for row in ("sitar (axis noise, alpha 0.1, the paper's)", "sitar_best"))
-        assert min(average("isotropic noise", place), average("Chroma-VAE, MLP head", place)) > ours
+        for row in ("isotropic noise", "Chroma-VAE, k-NN", "Chroma-VAE, MLP head"):
+            low, high = ends(f"sitar (axis noise, alpha 0.1, the paper's) - {row}", place)
+            assert low < 0 < high  # cannot be told
     ours = max(average(row, BAR[1]) for row in rows_of("bar_frozen") if row.startswith("sitar"))
     assert ours < average("Jacobian penalty", BAR[1]) < average("ERM", BAR[1])
 
