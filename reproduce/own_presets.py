@@ -47,7 +47,7 @@ LIKE_FOLDER = [
     "train.evaluate=[val,test]",
     "train.selection=val_class_balanced",
 ]
-BETA = "method.beta=2"
+BETA, BETA_SMALL = "method.beta=2", "method.beta=0.2"
 WIDE = "model.latent_dim=32"
 SMALL = ["model.channels=[16,32]", WIDE]
 ROWS: dict[str, tuple[str, list[str]]] = {
@@ -60,12 +60,13 @@ ROWS: dict[str, tuple[str, list[str]]] = {
     "direction, alpha 1, 32 axes": ("npz/sitar_best", [BETA, "method.noise=direction", "method.alpha=1", WIDE]),
     "axis, alpha 1, 10 axes": ("npz/sitar_best", [BETA, "method.noise=axis", "method.alpha=1"]),
     "small, ERM": ("npz/erm", SMALL),
-    "small, control, beta 0.2": ("npz/control", ["method.beta=0.2", *SMALL]),
+    "small, control, beta 0.2": ("npz/control", [BETA_SMALL, *SMALL]),
     **{
         f"small, {noise}, alpha 1, beta {beta}":
             ("npz/sitar_best", [f"method.noise={noise}", "method.alpha=1", f"method.beta={beta}", *SMALL])
         for noise, beta in (("direction", 0.2), ("direction", 0.5), ("direction", 0.1), ("swap", 0.2), ("axis", 0.2))
     },
+    "small, auto": ("npz/sitar_auto", [BETA_SMALL, "train.selection=last", *SMALL]),
 }  # fmt: skip
 MEASURES = ("average", "worst_group", "core_auc", "shortcut_auc")
 Images = tuple[NDArray[np.uint8], NDArray[np.int64]]

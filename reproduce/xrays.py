@@ -24,7 +24,14 @@ SETTINGS = (
     "data.root=xrays", "data.split_column=split", "data.attribute_column=hospital", "data.image_size=32",
     "data.channels=1",
 )  # fmt: skip
+ANSWERS = ("--images", "new", "--answers", "answers.csv")
 MEASURES = ("average", "worst_group", "core_auc", "shortcut_auc")
+
+
+def command(*words: object) -> str:
+    """Run a command of sitar, and return what it prints."""
+    line = [sys.executable, "-P", "-m", "sitar", *map(str, words)]
+    return subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def summary(name: str, folder: RunFolder) -> dict[str, Any]:
@@ -51,10 +58,12 @@ def main(place: Path) -> None:
         for method, run in zip(METHODS, runs, strict=True):
             sitar.train(f"table/{method}", overrides=SETTINGS, out=run, device="cpu", resume=run.exists())
         if not Path("runs/refit").exists():
-            answers = ["--images", "new", "--answers", "answers.csv", "--out", "runs/refit"]
-            subprocess.run([sys.executable, "-P", "-m", "sitar", "refit", *map(str, runs), *answers], check=True)
+            command("refit", *runs, *ANSWERS, "--out", "runs/refit")
         rows = [summary(run.name, RunFolder(run)) for run in (*runs, Path("runs/refit"))]
-    record = json.dumps({"settings": SETTINGS, "answers": 50, "runs": rows}, indent=2)
+        choice = json.loads(command("choose", *runs, *ANSWERS, "--json"))
+        refitted = RunFolder("runs/refit").result()["refit"]["run"]
+    taken = {"chosen": Path(choice["chosen"]["run"]).name, "refitted": Path(refitted).name}
+    record = json.dumps({"settings": SETTINGS, "answers": 50, **taken, "runs": rows}, indent=2)
     write_atomic(RECORD, (record + "\n").encode())
     print(record)
 

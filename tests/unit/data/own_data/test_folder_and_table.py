@@ -341,7 +341,7 @@ def test_a_folder_trains_with_nothing_else(preset: str, folder: Path, tmp_path: 
     run = sitar.train(preset, overrides=overrides, out=tmp_path / "run", device="cpu", progress=False)
     result = run.result()
     assert set(result["splits"]) == {"train", "val", "test"}
-    assert result["selection"] == "val_class_balanced"
+    assert result["selection"] == "last"
     model = sitar.load(run, device="cpu")
     assert model.classes == ("cat", "dog")
 
