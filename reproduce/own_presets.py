@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -134,22 +135,36 @@ def make_data(task: str, path: Path) -> None:
     write_atomic(path, buffer.getvalue())
 
 
-def make(task: str, row: str, seed: int, device: str) -> dict[str, Any]:
-    """Make one run in a temporary folder, and return what is recorded of it."""
+def make(task: str, row: str, seed: int, device: str, keep: Path | None) -> dict[str, Any]:
+    """Make one run, in a temporary folder if it is not to be kept, and return what is recorded of it."""
     preset, settings = ROWS[row]
     with tempfile.TemporaryDirectory() as place:
-        make_data(task, Path(place) / "data.npz")
-        data = [f"data.file={place}/data.npz", "data.split_key=split", "data.attribute_key=attribute"]
-        run = RunFolder(Path(place) / "run")
+        folder = Path(place) if keep is None else keep / re.sub(r"\W+", "_", f"{task} {row} {seed}")
+        folder.mkdir(parents=True, exist_ok=True)
+        make_data(task, folder / "data.npz")
+        data = [f"data.file={folder}/data.npz", "data.split_key=split", "data.attribute_key=attribute"]
+        run = RunFolder(folder / "run")
         train_config(load_config(preset, [*LIKE_FOLDER, *settings, *data], seed), run, device=device, progress=False)
         result: Any = run.result()
+        lines = run.metrics()
+        last = {phase: lines[i] for i, phase in enumerate(line["phase"] for line in lines) if "test" in lines[i]}
         kept = {key: result["splits"]["test"].get(key) for key in MEASURES}
-        last = {key: run.metrics()[-1]["test"][key] for key in ("average", "worst_group")}
         return {
-            "task": task, "row": row, "seed": seed, "epoch": result["selected_epoch"], "epochs": len(run.metrics()),
-            "val": result["splits"]["val"]["class_balanced"], "kept": kept, "last": last, "commit": commit(),
+            "task": task, "row": row, "seed": seed, "epoch": result["selected_epoch"], "epochs": len(lines),
+            "val": result["splits"]["val"]["class_balanced"], "kept": kept,
+            "last": _short(result["splits"] if "auto" in result else lines[-1]), "commit": commit(),
             "device": (run.environment() or {}).get("device"),
+            **({} if "auto" not in result else {
+                "auto": {key: value for key, value in result["auto"].items() if key != "words"},
+                "candidates": {
+                    phase: _short(line) | {"val": line["val"]["class_balanced"]} for phase, line in last.items()
+                },
+            }),
         }  # fmt: skip
+
+
+def _short(splits: dict[str, Any]) -> dict[str, Any]:
+    return {key: splits["test"][key] for key in ("average", "worst_group")}
 
 
 def todo() -> Iterator[tuple[str, str, int]]:
@@ -214,13 +229,14 @@ def main() -> None:
         "--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th run from I on"
     )
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--keep", type=Path, help="keep the run folders in this folder")
     options = parser.parse_args()
     i, n = options.part
     torch.set_num_threads(1)
     for what in list(todo())[i::n]:
         if what in {(run["task"], run["row"], run["seed"]) for run in recorded()}:
             continue
-        found = make(*what, options.device)
+        found = make(*what, options.device, options.keep)
         with locked(RECORD.with_suffix(".lock"), wait=True):
             write([*recorded(), found])
         print(*what, {k: round(100 * v, 1) for k, v in found["kept"].items() if v is not None},

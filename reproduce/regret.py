@@ -52,7 +52,8 @@ tasks here than columns, in their order, and the same command runs the rest.
 The rule was chosen on other planted settings, on another draw of the same ColorMNIST, and with other seeds
 (`reproduce/auto_rule.py`). It was committed before the runs of the tables that are named in brackets
 ([decisions](../decisions.md#the-rule-of-sitar_auto-chosen-again)). Of the pairs of faces this is not true: they are
-those for tuning, with one seed, their SITAR keeps its epoch by val, and what would be chosen follows from the gate.
+those for tuning, with one seed, their SITAR keeps its epoch by val, and what would be chosen follows from the gate. On
+small images of one's own the presets were chosen on the same images.
 """
 
 
@@ -101,6 +102,21 @@ def faces(record: Mapping[str, Any]) -> dict[str, Task]:
     return found
 
 
+def own_images(record: Mapping[str, Any], metric: str) -> dict[str, Task]:
+    """Return the tasks of own_presets.py that have a shortcut (worst group), or those without one (average)."""
+    runs = [
+        {
+            "column": run["task"],
+            "selections": {name: {"test": of} for name, of in run["candidates"].items() if name in NAMES},
+            "splits": {"test": run["last"]},
+            "auto": run["auto"],
+        }
+        for run in record["runs"]
+        if "candidates" in run and run["task"].startswith("no shortcut") == (metric == "average")
+    ]
+    return tasks_of(runs, "test", metric)
+
+
 def regret(task: Task, what: str) -> float:
     """Return what is lost on a task, as a fraction."""
     return max(task[name] for name in _candidates(task)) - task[what]
@@ -136,6 +152,8 @@ def benchmarks() -> dict[str, dict[str, Task] | None]:
     for name, (title, split, metric) in TABLES.items():
         record = read(name)
         found[f"{title} (`{name}`)"] = None if record is None else tasks_of(record["runs"], split, metric)
+    own = read("own_presets")
+    found["small images of one's own, worst group (`own_presets.py`)"] = own_images(own, "worst_group") if own else None
     frozen = read("frozen_faces")
     found["tuning pairs of faces, frozen encoder, worst group (`frozen_faces_runs.py`)"] = (
         faces(frozen) if frozen else None
@@ -153,6 +171,8 @@ def without_shortcut() -> dict[str, dict[str, Task] | None]:
         if columns:
             of = {column: tasks[column] for column in columns if column in tasks}
             found[f"{title.rpartition(', ')[0]} (`{name}`)"] = of or None
+    own = read("own_presets")
+    found["small images of one's own (`own_presets.py`)"] = (own_images(own, "average") or None) if own else None
     return found
 
 

@@ -61,7 +61,7 @@ def main(place: Path) -> None:
             command("refit", *runs, *ANSWERS, "--out", "runs/refit")
         rows = [summary(run.name, RunFolder(run)) for run in (*runs, Path("runs/refit"))]
         choice = json.loads(command("choose", *runs, *ANSWERS, "--json"))
-        refitted = RunFolder("runs/refit").result()["refit"]["run"]
+        refitted = RunFolder(Path("runs/refit")).result()["refit"]["run"]
     taken = {"chosen": Path(choice["chosen"]["run"]).name, "refitted": Path(refitted).name}
     record = json.dumps({"settings": SETTINGS, "answers": 50, **taken, "runs": rows}, indent=2)
     write_atomic(RECORD, (record + "\n").encode())

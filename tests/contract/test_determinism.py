@@ -72,12 +72,24 @@ def test_another_number_of_threads_stays_close(method: str, tmp_path: Path) -> N
     assert_close_runs(*runs, relative=BETWEEN_THREADS)
 
 
-def test_another_processor_is_said_when_a_run_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ({"device": "NVIDIA H100"}, "started on NVIDIA H100 and continues on cpu"),
+        ({"processes": 2}, "started on 2 processes and continues on 1"),
+        ({}, ""),
+    ],
+)
+def test_another_processor_or_number_of_processes_is_said_when_a_run_goes_on(
+    before: dict[str, object], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder, config = RunFolder(tmp_path / "run"), toy("erm")
     with pytest.raises(Stop):
         writes(lambda: run(config, folder.path), stop_at=6)
     environment = json.loads(folder.environment_file.read_text())
-    folder.write_environment({**environment, "device": "NVIDIA H100"})
+    folder.write_environment({**environment, **before})
     with caplog.at_level(logging.WARNING, "sitar"):
         run(config, folder.path, resume=True)
-    assert "started on NVIDIA H100 and continues on cpu" in caplog.text
+    assert said in caplog.text
+    assert ("and continues on" in caplog.text) == bool(said)
+    assert_same_run(folder, run(config, tmp_path / "whole"))

@@ -60,6 +60,14 @@ def scans(folder: Path, stack: ExitStack) -> None:
     _unlabelled(folder / "new_scans")
 
 
+def image_array(folder: Path, stack: ExitStack) -> None:
+    """A NumPy file of images."""
+    random = np.random.default_rng(0)
+    y = np.arange(120) % 2
+    images = np.stack([np.asarray(picture(random, bool(bright))) for bright in y])
+    np.savez(folder / "images.npz", x=images, y=y)
+
+
 def image_shards(folder: Path, stack: ExitStack) -> None:
     """Images within Parquet files, as Hugging Face's `datasets` writes them, and another such file without labels."""
     random = np.random.default_rng(0)
@@ -171,6 +179,7 @@ MAKERS: dict[str, Callable[[Path, ExitStack], None]] = {
     "animals": animals,
     "candidates": candidates,
     "embeddings": embeddings,
+    "image-array": image_array,
     "image-shards": image_shards,
     "photos": photos,
     "placeholders": placeholders,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.scripts import script
+from sitar.presets import load_config
 
 own_presets = script("reproduce/own_presets.py")
 
@@ -36,3 +37,39 @@ def test_wrong_labels_are_wrong_in_all_parts(tmp_path: Path) -> None:
         own_presets.make_data(task, tmp_path / f"{task}.npz")
     with np.load(tmp_path / f"{right}.npz") as a, np.load(tmp_path / f"{wrong}.npz") as b:
         assert np.mean(a["y"] != b["y"]) == pytest.approx(0.25, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("row", "preset"),
+    [
+        ("small, direction, alpha 1, beta 0.2", "sitar_best"),
+        ("small, control, beta 0.2", "control"),
+        ("small, ERM", "erm"),
+        ("small, auto", "sitar_auto"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["folder", "table"])
+def test_what_the_study_chose_is_what_the_presets_have(row: str, preset: str, folder: str) -> None:
+    base, settings = own_presets.ROWS[row]
+    studied = load_config(base, [*own_presets.LIKE_FOLDER, *settings, "train.selection=last", "data.file=x.npz"])
+    shipped = load_config(f"{folder}/{preset}", ["data.root=x", "train.evaluate=[val,test]"])
+    for section in ("model", "method", "train"):
+        assert getattr(studied, section) == getattr(shipped, section), section
+
+
+def test_the_summary_is_a_mean_over_tasks_with_a_shortcut_and_over_those_without() -> None:
+    """Every run has 10 times the place of its task, in percent, and a tenth more at the last epoch."""
+    runs = [
+        {
+            "task": task, "row": "ERM", "seed": 0,
+            "kept": {"average": place / 10, "worst_group": place / 10},
+            "last": {"average": place / 10 + 0.001, "worst_group": place / 10 + 0.001},
+        }
+        for place, task in enumerate(own_presets.TASKS)
+    ]  # fmt: skip
+    (row,) = own_presets.summary(runs)
+    assert row["row"] == "ERM"
+    assert row["kept worst_group"] == pytest.approx((0 + 0.1 + 0.2 + 0.3 + 0.4) / 5)
+    assert row["last worst_group"] == pytest.approx(0.201)
+    assert row["kept average without a shortcut"] == pytest.approx(0.55)
+    assert own_presets.summary(runs[:-1]) == []  # a row counts when all its tasks have run

@@ -189,6 +189,9 @@ def test_on_sites_the_noise_gains_less_than_the_vae_costs() -> None:
             assert ends(f"ERM - {row}", place)[0] > 0
     low, high = ends("sitar (axis noise, the paper's) - control", SITES_FACES)
     assert low < 0 < high
+    assert ends("isotropic noise - control", SITES_FACES)[0] > 0  # noise on every axis gains on faces too
+    low, high = ends("sitar_best - isotropic noise", SITES_FACES)
+    assert low < 0 < high
 
 
 def test_the_losses_that_are_told_are_losses() -> None:

@@ -40,6 +40,20 @@ def test_regret_is_against_the_best_mean_over_seeds(regret) -> None:
     assert regret.regret(tasks["b"], "erm") == pytest.approx(0.8)
 
 
+def test_tasks_of_ones_own_images_are_judged_by_worst_group_or_by_the_average_without_a_shortcut(regret) -> None:
+    def run(task: str, average: float, worst_group: float) -> dict[str, Any]:
+        values = {"average": average, "worst_group": worst_group}
+        of = {"erm": values, "sitar": {"average": 0.5, "worst_group": 0.5}}
+        return {"task": task, "last": values, "candidates": of, "auto": {"chosen": "erm"}}
+
+    record = {"runs": [run("colour = label", 0.8, 0.1), run("no shortcut, digits", 0.9, 0.7), {"task": "another row"}]}
+    (with_one,), (without,) = (regret.own_images(record, metric) for metric in ("worst_group", "average"))
+    assert (with_one, without) == ("colour = label", "no shortcut, digits")
+    task = regret.own_images(record, "worst_group")["colour = label"]
+    assert regret.regret(task, "auto") == pytest.approx(0.4)
+    assert regret.own_images(record, "average")["no shortcut, digits"]["auto"] == 0.9
+
+
 def exchange(values: dict[str, tuple[float, float, float]]) -> dict[str, Any]:
     return {
         "runs": [

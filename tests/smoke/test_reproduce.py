@@ -390,6 +390,17 @@ def test_a_setting_that_came_or_went_is_what_the_code_did_without_it(runner, own
     assert runner.records.undeclared(record) == {"train.gone"}
 
 
+@pytest.mark.parametrize(("method", "earlier"), [("diffusion", []), ("erm", ["model.head_hidden"])])
+def test_a_setting_that_the_method_does_not_read_makes_no_run_an_earlier_one(
+    runner, own: Path, method: str, earlier: list[str]
+) -> None:
+    (own / "t.yaml").write_text(TABLE.replace("color_mnist/erm", f"color_mnist/{method}"), encoding="utf-8")
+    (low,) = (j for j in runner.jobs(runner.load_table("t")) if (j["row"], j["column"], j["seed"]) == ("a", "low", 0))
+    now = runner.decisive(load_config(low["preset"], low["overrides"], 0).to_dict())
+    run = made("a", "low", 0, 0.5, settings="s") | {key: low[key] for key in ("preset", "overrides")}
+    assert runner.changed(run, {"s": {**now, "model.head_hidden": None}}) == earlier
+
+
 def test_every_run_of_a_table_has_settings(runner) -> None:
     """A run without them could never be told to be an earlier one."""
     for name in runner.records.table_names():

@@ -12,7 +12,7 @@ from sitar.evaluation.selection import selection_metric
 from sitar.registry import unknown
 from sitar.splits import EVALUATION_SPLITS, TRAIN, VAL
 
-DEFAULT = f"{VAL}_average"
+DEFAULT, BALANCED = f"{VAL}_average", f"{VAL}_class_balanced"
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,16 @@ def free_rules() -> list[str]:
 
 
 def make_rule(select: str | None, config: RunConfig) -> Rule:
-    """Return the rule that a user asks for. By default it is that of the runs' own epochs, or the average on `val`.
+    """Return the rule that a user asks for. By default it is that of the runs' own epochs.
 
-    A rule that reads groups must be asked for by name.
+    Without one, it is the average on `val`, over classes where the runs weight them. A rule that reads groups must be
+    asked for by name.
     """
     if select is None:
         own = config.train.selection
         free = own != LAST and not selection_metric(own).needs_groups
-        return Rule(_metric(own if free else DEFAULT))
+        weighted = getattr(config.method, "class_weight", None) is not None
+        return Rule(_metric(own if free else BALANCED if weighted else DEFAULT))
     name = _metric(select)
     return Rule(name, METRICS[name].needs_groups)
 

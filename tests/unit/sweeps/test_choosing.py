@@ -15,6 +15,12 @@ def test_the_default_follows_the_runs_own_epochs() -> None:
     assert make_rule(None, load_config("color_mnist/erm", ["train.selection=val_worst_group"])).name == "val_average"
 
 
+def test_where_classes_are_weighted_the_default_weights_them_too() -> None:
+    assert make_rule(None, load_config("table/erm", ["data.root=x"])).name == "val_class_balanced"
+    unweighted = load_config("table/erm", ["data.root=x", "method.class_weight=null"])
+    assert make_rule(None, unweighted).name == "val_average"
+
+
 def test_group_free_rules_are_those_that_need_no_groups() -> None:
     assert {"val_average", "val_class_balanced", "val_auroc", "val_calibration_error"} <= set(free_rules())
     assert not {"val_worst_group", "val_core_auc", "val_adjusted_average"} & set(free_rules())

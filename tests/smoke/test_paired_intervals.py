@@ -1,4 +1,4 @@
-"""reproduce/easier_intervals.py: the interval of a mean over tasks, by hand, and the tasks that the rule names."""
+"""reproduce/paired_intervals.py: the interval of a mean over tasks, by hand, and the tasks that the rule names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sitar.reporting.paired import Difference
 
 @pytest.fixture(scope="module")
 def intervals() -> Any:
-    return script("reproduce/easier_intervals.py")
+    return script("reproduce/paired_intervals.py")
 
 
 def difference(each: list[float], common: float) -> Difference:
@@ -47,6 +47,19 @@ def test_the_tasks_are_those_with_an_easier_shortcut_that_are_not_for_tuning() -
     tasks = json.loads((ROOT / "reproduce" / "records" / "ease.json").read_text(encoding="utf-8"))["predictions"]
     named = {when.name_of(task) for task in tasks if task["difference"] > when.FAR and not task["tuning"]}
     assert set(script("reproduce/run.py").load_table("easier_shortcut")["columns"]) == named
+
+
+def test_the_presets_of_ones_own_images_meet_the_same_tasks_and_these_with_roles_exchanged(intervals: Any) -> None:
+    run = script("reproduce/run.py")
+    own, benchmark = run.load_table("own_faces"), run.load_table("exchange")
+    first, exchanged = intervals.groups(list(own["columns"])).values()
+    assert first == list(run.load_table("easier_shortcut")["columns"])
+    assert exchanged == [" with ".join(reversed(task.split(" with "))) for task in first]
+    assert all(benchmark["columns"][name] == column for name, column in own["columns"].items())
+    settings = {tuple(row["set"]) for row in own["rows"].values()}
+    assert settings == {
+        ("data.name=celeba", "data.partition=exchange", "data.majority_only=true", "train.evaluate=[val,test]")
+    }, "the presets as they are"
 
 
 def test_the_settings_are_those_of_the_benchmark() -> None:
