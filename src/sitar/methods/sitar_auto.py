@@ -1,15 +1,16 @@
 """Auto trains ERM, the control, SITAR and SITAR along a bank of properties of the pixels, and chooses one of them.
 
-The rule is ours. It reads the training split alone. The bank is chosen where its properties tell the label as well as
-all does. SITAR is chosen where the gate is open. Both are asked of the latent of the control, which no noise has moved.
-Candidates with noise keep their last epoch: val has the shortcut too, and prefers an epoch that follows it. Its page,
-docs/methods/sitar_auto.md, says what was measured, and what no rule of this kind can know.
+The rule is ours. It reads the training split alone. The bank is chosen where its properties, as plain numbers, tell the
+label as well as the latent of the control does, which no noise has moved. SITAR is chosen where the gate on this latent
+is open. Candidates with noise keep their last epoch: val has the shortcut too, and prefers an epoch that follows it.
+Its page, docs/methods/sitar_auto.md, says what was measured, and what no rule of this kind can know.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -21,9 +22,10 @@ from sitar.config import LAST, ModelConfig, one_of
 from sitar.data.nuisances import BANK
 from sitar.data.rows import rows_at
 from sitar.data.types import Nuisances, Task, TrainBatch, TrainSplit, in_batches, observed
-from sitar.functional.gate import TAU, Reading
+from sitar.functional.gate import MOST_SAMPLES, TAU, Reading, usable_information
 from sitar.functional.losses import cross_entropy
 from sitar.functional.noise import NOISES
+from sitar.functional.precision import in_float64
 from sitar.methods.base import FitPhase, GradientPhase, NetworkMethod, Objective, Phase, WeightedConfig
 from sitar.methods.sitar import SITAR, SITARConfig
 from sitar.registry import METHODS
@@ -69,7 +71,7 @@ class Auto(NetworkMethod):
 
     Config = AutoConfig
     config: AutoConfig
-    readings: Tensor  # for each candidate with noise: what the latent of the control, the suspects and the rest tell
+    readings: Tensor  # for each candidate with noise: what the latent of the control, its suspects and the rest tell
     learned: Tensor  # by each of them, as a share of what ERM has learned
     steady: Tensor  # share of classes that stay under its noise: its own, and those of the control
     epochs: Tensor  # that each candidate keeps
@@ -129,12 +131,26 @@ class Auto(NetworkMethod):
             candidate.evaluation_batch = self.evaluation_batch
             along = bool(candidate.config.nuisances)
             reading = self.control.reading(train, along)
+            if candidate is self.bank:
+                reading = replace(reading, suspects=self._told_by_properties(train).to(reading.whole))
             self.readings[place] = torch.stack([reading.whole, reading.suspects, reading.rest])
             self.learned[place] = self._above_chance(candidate.logits, train) / max(erm, 1e-8)
             steady = [of.steadiness(train, self.config.alpha, along) for of in (candidate, self.control)]
             self.steady[place] = torch.tensor(steady)
         self._answer(self._choice())
         logger.info(self._in_words())
+
+    def _told_by_properties(self, train: TrainSplit) -> Tensor:
+        """Return what the properties of the bank tell about the label by themselves.
+
+        The part of the latent that varies with them would not do. A latent of many axes tells along a few directions
+        nearly all that it tells, whichever these are (docs/decisions.md).
+        """
+        if self.control.table is None:  # nobody has looked at them
+            return torch.zeros(())
+        places = observed(len(train)).to(self.control.table.device)[:MOST_SAMPLES]
+        values = in_float64(self.control.table[places])
+        return usable_information(values, train.y[places].to(values.device), self.num_classes)
 
     def _choice(self) -> str:
         """Return the candidate that the rule takes."""

@@ -14,7 +14,7 @@ from helpers.runs import TINY_TRAIN, fresh, load_data, run, settings, weights
 from sitar.data.nuisances import BANK
 from sitar.data.types import Task, observed, to_float
 from sitar.errors import ConfigError
-from sitar.functional.gate import TAU, Reading, read_gate
+from sitar.functional.gate import TAU, Reading, read_gate, usable_information
 from sitar.methods import data_for
 from sitar.methods.sitar import SITAR
 from sitar.methods.sitar_auto import LEARNED, WITH_NOISE, Auto, AutoConfig
@@ -35,9 +35,19 @@ def chosen(
     readings = {name: Reading(*map(torch.tensor, (1.0, *of))) for name, of in shares.items()}
     above = {getattr(method, name).logits: (learned or {}).get(name, 0.9) for name in WITH_NOISE}
     monkeypatch.setattr(method.control, "reading", lambda train, along: readings["bank" if along else "sitar"])
+    monkeypatch.setattr(method, "_told_by_properties", lambda train: readings["bank"].suspects)
     monkeypatch.setattr(method, "_above_chance", lambda logits_of, train: above.get(logits_of, 1.0))
     method.choose(DATA.train)
     return method, before
+
+
+def looking() -> Auto:
+    """Auto, before it chooses: the control has looked at the properties of the bank."""
+    method = fresh(CONFIG, DATA).eval()
+    assert isinstance(method, Auto)
+    method.running = "choose"
+    method.observe(DATA.train, data_for(CONFIG, DATA).nuisances)
+    return method
 
 
 def test_sitar_answers_where_its_gate_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +108,7 @@ def test_what_a_candidate_has_learned_is_between_chance_and_certainty(monkeypatc
 
 
 def test_what_a_candidate_has_learned_is_a_share_of_what_erm_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = fresh(CONFIG, DATA)
-    assert isinstance(method, Auto)
+    method = looking()
     monkeypatch.setattr(method, "_above_chance", lambda of, train: 0.8 if of is method.network else 0.2)
     method.choose(DATA.train)
     assert method.learned.tolist() == pytest.approx([0.25, 0.25])
@@ -110,8 +119,7 @@ def test_what_a_candidate_has_learned_is_a_share_of_what_erm_has(monkeypatch: py
 
 def test_the_gate_is_read_on_the_latent_of_the_control() -> None:
     """The same numbers come from the probe itself, for the latent of the control."""
-    method = fresh(CONFIG, DATA).eval()
-    assert isinstance(method, Auto)
+    method = looking()
     method.choose(DATA.train)
     mu, log_var = (
         part.double().detach() for part in method.control.vae.encode(to_float(torch.as_tensor(DATA.train.x[:])))
@@ -141,8 +149,26 @@ def test_the_gate_of_the_bank_is_that_of_a_user_who_names_its_properties() -> No
     list(method.phases())  # to the last one, in which the control looks
     method.observe(DATA.train, bank)
     method.choose(DATA.train)
-    assert method.readings[1].tolist() == pytest.approx([*map(float, (wanted.whole, wanted.suspects, wanted.rest))])
+    assert method.readings[1, [0, 2]].tolist() == pytest.approx([float(wanted.whole), float(wanted.rest)])
     assert not torch.equal(method.readings[0], method.readings[1])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_gate_of_the_bank_asks_the_properties_and_not_the_latent(told: bool) -> None:
+    """The latent tells the label along the properties in both cases. The properties tell it in one of them."""
+    method = looking()
+    y = DATA.train.y
+    values = torch.randn((len(y), 3), generator=torch.Generator().manual_seed(0)).to(method.control.table)
+    if told:
+        values[:, 1] = 10 * y
+    method.control.table = values
+    method.choose(DATA.train)
+    whole, properties, _ = method.readings[1].tolist()
+    assert properties == pytest.approx(float(usable_information(values.double(), y, 2)), abs=1e-6)
+    assert properties > 0.9 if told else properties < 0.1
+    method.readings[1, 0] = 0.9  # of a control that has learned
+    assert method._is_open("bank") == told
+    assert whole >= 0
 
 
 def test_only_images_have_a_bank() -> None:
