@@ -1,9 +1,10 @@
 """Auto trains ERM, the control, SITAR and SITAR along a bank of properties of the pixels, and chooses one of them.
 
-The rule is ours. It reads the training split alone. The bank is chosen where its properties, as plain numbers, tell the
-label as well as the latent of the control does, which no noise has moved. SITAR is chosen where the gate on this latent
-is open. Candidates with noise keep their last epoch: val has the shortcut too, and prefers an epoch that follows it.
-Its page, docs/methods/sitar_auto.md, says what was measured, and what no rule of this kind can know.
+The rule is ours. It reads the training split alone. Noise is for images whose properties, as plain numbers, tell the
+label about as well as the latent of the control does, which no noise has moved: then there is a simple cue. The bank is
+chosen there if it has learned without them, and else SITAR where the gate on this latent is open. Features have no such
+properties, and the gate decides. Candidates with noise keep their last epoch: val has the shortcut too, and prefers an
+epoch that follows it. docs/methods/sitar_auto.md says what was measured, and what no rule of this kind can know.
 """
 
 from __future__ import annotations
@@ -160,9 +161,11 @@ class Auto(NetworkMethod):
         return "erm"
 
     def _is_open(self, name: str) -> bool:
-        """Say whether the gate lets a candidate pass. That of the bank does not ask the rest."""
+        """Say whether the gate lets a candidate pass. That of the bank does not ask the rest, and SITAR passes both."""
         reading = self._reading(name)
-        return bool((reading.suspected if name == "bank" else reading.share) >= TAU)
+        if name == "bank":
+            return bool(reading.suspected >= TAU)
+        return bool(reading.share >= TAU) and (self.bank is None or self._is_open("bank"))
 
     def _has_learned(self, name: str) -> bool:
         return bool(self.learned[WITH_NOISE.index(name)] >= LEARNED)
@@ -200,6 +203,8 @@ class Auto(NetworkMethod):
                     "Of what the latent tells about the label, the properties alone hold "
                     f"{reading.suspected.item():.2f}, and {TAU:g} is the least."
                 )
+            if name == "sitar" and self.bank is not None and not self._is_open("bank"):
+                found += " And the properties must tell enough."
             words.append(f"{IN_WORDS[name]}: its gate is {'open' if self._is_open(name) else 'closed'}. {found}")
             if self._is_open(name):
                 verdict = "" if self._has_learned(name) else ", so it has learned too little"

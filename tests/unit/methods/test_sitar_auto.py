@@ -51,10 +51,31 @@ def looking() -> Auto:
 
 
 def test_sitar_answers_where_its_gate_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    method, before = chosen(monkeypatch, {"sitar": OPEN, "bank": SHUT}, {"sitar": LEARNED + 1e-6})
+    """The properties tell the label, and noise along them has left too little to learn."""
+    method, before = chosen(monkeypatch, {"sitar": OPEN, "bank": OPEN}, {"sitar": LEARNED + 1e-6, "bank": 0.0})
     assert torch.equal(method.logits(X), method.sitar.eval().logits(X))
     assert not torch.allclose(method.logits(X), before)
     assert method.facts()["auto"]["chosen"] == "sitar"
+
+
+def test_without_a_simple_cue_there_is_no_noise_on_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A latent of many axes may tell the label twice without any shortcut."""
+    method, before = chosen(monkeypatch, {"sitar": OPEN, "bank": SHUT})
+    assert torch.equal(method.logits(X), before)
+    facts = method.facts()["auto"]
+    assert facts["chosen"] == "erm"
+    assert facts["words"].count("closed") == 2
+    assert "And the properties must tell enough." in facts["words"]
+
+
+@pytest.mark.parametrize(("share", "name"), [(OPEN, "sitar"), (SHUT, "erm")])
+def test_without_a_bank_the_gate_of_sitar_decides_alone(share: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = fresh(settings("sitar_auto", noise="swap", bank=False), DATA).eval()
+    assert isinstance(method, Auto)
+    monkeypatch.setattr(method.control, "reading", lambda train, along: Reading(*map(torch.tensor, (1.0, *share))))
+    monkeypatch.setattr(method, "_above_chance", lambda logits_of, train: 1.0)
+    method.choose(DATA.train)
+    assert method.facts()["auto"]["chosen"] == name
 
 
 @pytest.mark.parametrize("of_sitar", [OPEN, SHUT])
