@@ -3,8 +3,8 @@
 Every run trains all candidates of sitar_auto. Settings of planted features are another draw than that of the map
 (`SETTINGS_SEED`), and of ColorMNIST and sites another draw of samples. All runs have the seed 100. They are judged on
 `val_ood`; no test split is read. The record, records/auto_rule.json, has what each rule of `RULES` would have lost
-there. The rule of methods/sitar_auto.py was chosen from it, before any reported run. What its gates ask was mended later
-(docs/decisions.md).
+there. The rule of methods/sitar_auto.py was chosen from it, before any reported run. What its gates ask was mended
+later (docs/decisions.md).
 
     python reproduce/auto_rule.py --runs FOLDER    trains what the record does not have, on a CPU
     python reproduce/auto_rule.py                  scores the rules again

@@ -204,6 +204,21 @@ def test_the_losses_that_are_told_are_losses() -> None:
     assert ours < average("Jacobian penalty", BAR[1]) < average("ERM", BAR[1])
 
 
+def test_a_run_that_is_left_alone_gains_on_small_images_and_not_on_planted_features() -> None:
+    record = json.loads((ROOT / "reproduce/records/regret_sums.json").read_text(encoding="utf-8"))
+    lost = {line["table"]: line for line in record["lines"]}
+    assert lost["own_presets.py"]["tasks"] == 5
+    assert lost["own_presets.py"]["auto"] < lost["own_presets.py"]["erm"] - 10
+    assert lost["auto_planted"]["tasks"] == 64
+    assert lost["auto_planted"]["auto"] > lost["auto_planted"]["erm"]  # no gain
+    own = json.loads((ROOT / "reproduce/records/own_presets.json").read_text(encoding="utf-8"))["means"]
+    plain = {
+        (line["task"], line["row"]): line["last average"] for line in own if line["task"].startswith("no shortcut")
+    }
+    for task in ("no shortcut, digits", "no shortcut, X-rays"):
+        assert plain[task, "small, auto"] > plain[task, "small, ERM"] - 0.03
+
+
 def test_the_demo_holds_in_the_record_on_three_seeds() -> None:
     runs = json.loads((ROOT / "reproduce/records/demo.json").read_text(encoding="utf-8"))["runs"]
     found = {(run["preset"], run["seed"]): run["splits"]["ood_test"]["average"] for run in runs}
