@@ -27,7 +27,7 @@ RECORD = Path(__file__).parent / "records" / "auto_rule.json"
 SETTINGS_SEED, SIZE, SEED = 2016, 32, 100
 RHOS, SITE_RHOS = (0.5, 0.7, 0.9, 1.0), (0.98, 0.5)
 AUTO = ["method.name=sitar_auto", "method.noise=swap", "method.alpha=1", "method.lambda=10"]
-WATCHED = ["train.evaluate=[val,val_ood]", "train.selection=val_class_balanced"]  # as the presets for one's own data
+WATCHED = ["train.evaluate=[val,val_ood]", "train.selection=val_class_balanced"]  # as the presets for features
 SMALL = ["data.train_size=5000", "data.eval_size=2000", "data.seed=100", "train.epochs=30", "train.evaluate_every=2"]
 STEPS = ["train.batch_size=128", "train.learning_rate=0.002"]  # those of the demo when the rule was chosen
 METRICS = ("average", "worst_group", "core_auc")

@@ -73,7 +73,7 @@ HEAD_AUTO = """\
 title: Planted features, a run that is left alone, percent, where label and shortcut are independent
 epoch: >-
   ERM and the control are shown at the epoch with the best [class-balanced
-  accuracy](../glossary.md#class-balanced-accuracy) on val, as the presets for one's own data keep it, and SITAR at its
+  accuracy](../glossary.md#class-balanced-accuracy) on val, as the presets for features keep it, and SITAR at its
   last epoch.
 transposed: true
 classes: 2

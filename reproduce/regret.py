@@ -53,7 +53,8 @@ The rule was chosen on other planted settings, on another draw of the same Color
 (`reproduce/auto_rule.py`). It was committed before the first runs of the tables that are named in brackets
 ([decisions](../decisions.md#the-rule-of-sitar_auto-chosen-again)). What its gates ask was mended later, because it was
 wrong on BAR and on small images of one's own. `auto_bar`, `auto_demo` and these small images were then run again, so
-they are no test of it. Planted features have no bank, and nothing changed for them. The pairs of faces are those for
+they are no test of it. Planted features have no bank, and nothing changed for them. The pairs of faces are features in
+a NumPy file, which have no bank either: `folder_pretrained/sitar_auto` would ask the properties too. They are those for
 tuning, with one seed, their SITAR keeps its epoch by val, and what would be chosen follows from the gate.
 """
 

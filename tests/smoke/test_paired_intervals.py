@@ -56,6 +56,7 @@ def test_the_presets_of_ones_own_images_meet_the_same_tasks_and_these_with_roles
     assert first == list(run.load_table("easier_shortcut")["columns"])
     assert exchanged == [" with ".join(reversed(task.split(" with "))) for task in first]
     assert all(benchmark["columns"][name] == column for name, column in own["columns"].items())
+    assert {row["preset"] for row in own["rows"].values()} == {"folder/control", "folder/sitar_best", "folder/erm"}
     settings = {tuple(row["set"]) for row in own["rows"].values()}
     assert settings == {
         ("data.name=celeba", "data.partition=exchange", "data.majority_only=true", "train.evaluate=[val,test]")

@@ -72,7 +72,7 @@ class Auto(NetworkMethod):
 
     Config = AutoConfig
     config: AutoConfig
-    readings: Tensor  # for each candidate with noise: what the latent of the control, its suspects and the rest tell
+    readings: Tensor  # of each with noise: what the control's latent, the suspects (or properties) and the rest tell
     learned: Tensor  # by each of them, as a share of what ERM has learned
     steady: Tensor  # share of classes that stay under its noise: its own, and those of the control
     epochs: Tensor  # that each candidate keeps
@@ -147,7 +147,7 @@ class Auto(NetworkMethod):
         The part of the latent that varies with them would not do. A latent of many axes tells along a few directions
         nearly all that it tells, whichever these are (docs/decisions.md).
         """
-        if self.control.table is None:  # nobody has looked at them
+        if self.control.table is None:  # nobody has looked at them: training does before every fit
             return torch.zeros(())
         places = observed(len(train)).to(self.control.table.device)[:MOST_SAMPLES]
         values = in_float64(self.control.table[places])

@@ -35,8 +35,8 @@ def free_rules() -> list[str]:
 def make_rule(select: str | None, config: RunConfig) -> Rule:
     """Return the rule that a user asks for. By default it is that of the runs' own epochs.
 
-    Without one, it is the average on `val`, over classes where the runs weight them. A rule that reads groups must be
-    asked for by name.
+    Where they keep the last epoch, or choose by groups, it is the average on `val`: over classes if the runs weight
+    them. A rule that reads groups must be asked for by name.
     """
     if select is None:
         own = config.train.selection
