@@ -129,6 +129,6 @@ def test_large_pictures_of_grad_cam_are_made_smaller(tmp_path: Path) -> None:
 
 
 def test_the_command_that_makes_a_run_again_names_its_data() -> None:
-    config = load_config("folder/erm", ["data.root=scans", "train.patience=3"], 0).to_dict()
+    config = load_config("folder/erm", ["data.root=scans", "train.batch_size=64"], 0).to_dict()
     run: Any = SimpleNamespace(config=config, seed=0, folder=RunFolder(Path("runs")))
-    assert _train(run) == "sitar train folder/erm --seed 0 --set data.root=scans --set train.patience=3"
+    assert _train(run) == "sitar train folder/erm --seed 0 --set data.root=scans --set train.batch_size=64"
