@@ -18,7 +18,8 @@ Contestants take turns, and the best turn of each counts (benchmarks/contestants
 left out, and the record says so. `--device cuda` runs the same on a GPU. `--only` measures some parts, and keeps the
 rest of the record. `--quick` tries everything with few turns: its times say nothing.
 
-    python benchmarks/compare.py --device cuda --only "images from the cache" --rows 200000 --size 64 --record FILE.json
+    python benchmarks/compare.py --device cuda --only "images from the cache" --rows 200000 --size 64 --turns 3 \\
+        --record FILE.json    # few turns: each is an epoch over all images
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def test_what_needs_no_torch_imports_none() -> None:
 
 
 def test_a_run_imports_only_what_it_needs(tmp_path: Path) -> None:
-    """scikit-learn takes two seconds to import, matplotlib and timm one each. A run on features needs none of them."""
+    """scikit-learn takes two seconds to import, matplotlib, timm and torch's compiler one each. Features need none."""
     code = f"""
 import sys, numpy
 from typer.testing import CliRunner
@@ -222,7 +222,7 @@ random = numpy.random.default_rng(0)
 numpy.savez({str(tmp_path / "f.npz")!r}, x=random.normal(size=(60, 4)).astype("float32"), y=numpy.arange(60) % 2)
 words = ["train", "npz/erm", "--set", "data.file={tmp_path / "f.npz"}", "--set", "train.epochs=1", "--device", "cpu"]
 assert CliRunner().invoke(app, [*words, "--out", {str(tmp_path / "run")!r}]).exit_code == 0
-heavy = ("sklearn", "scipy", "pandas", "matplotlib", "timm", "torchvision", "captum", "diffusers")
+heavy = ("sklearn", "scipy", "pandas", "matplotlib", "timm", "torchvision", "captum", "diffusers", "torch._dynamo")
 print(sorted(set(heavy) & set(sys.modules)))
 """
     assert isolated(code).splitlines()[-1] == "[]"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,24 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from sitar.config import TrainConfig
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # that Adam keeps of each parameter
+GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+
+
+def _without_guards(cls: type[Optimizer]) -> type[Optimizer]:
+    """Return an optimiser of torch that does not import torch's compiler.
+
+    torch guards methods of its optimisers against compilation. The guards import the compiler, which takes a second in
+    every process. We compile losses and no optimisers, so ours have the methods as they are behind the guards.
+    """
+    methods = {name: inspect.unwrap(getattr(cls, name)) for name in GUARDED}
+    return type(cls.__name__, (cls,), {**methods, "step": torch.no_grad()(inspect.unwrap(cls.step))})
+
+
+OPTIMISERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": _without_guards(SGD),
+    "adam": _without_guards(Adam),
+    "adamw": _without_guards(AdamW),
+}
 
 
 def build_optimiser(config: TrainConfig, parameters: Sequence[nn.Parameter], device: torch.device) -> Optimizer:
@@ -22,10 +41,8 @@ def build_optimiser(config: TrainConfig, parameters: Sequence[nn.Parameter], dev
     """
     on_gpu = device.type == "cuda"
     rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
-    if config.optimiser == "sgd":
-        return SGD(parameters, lr=rate, momentum=config.momentum, weight_decay=config.weight_decay, fused=True)
-    cls = Adam if config.optimiser == "adam" else AdamW
-    return cls(parameters, lr=rate, weight_decay=config.weight_decay, fused=True, capturable=on_gpu)
+    own = {"momentum": config.momentum} if config.optimiser == "sgd" else {"capturable": on_gpu}
+    return OPTIMISERS[config.optimiser](parameters, lr=rate, weight_decay=config.weight_decay, fused=True, **own)
 
 
 def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
