@@ -46,7 +46,7 @@ def photos(folder: Path, stack: ExitStack) -> None:
 
 
 def scans(folder: Path, stack: ExitStack) -> None:
-    """A table of images with scanner and patient, and images without labels."""
+    """A table of images with scanner and patient, images without labels, and a table of another hospital."""
     random = np.random.default_rng(0)
     root = folder / "scans"
     (root / "images").mkdir(parents=True)
@@ -58,6 +58,9 @@ def scans(folder: Path, stack: ExitStack) -> None:
         rows.append([f"images/{i:03}.png", ("healthy", "ill")[ill], ("new", "old")[old], f"p{i // 3:02}"])
     _csv(root / "table.csv", ["path", "label", "scanner", "patient_id"], rows)
     _unlabelled(folder / "new_scans")
+    _unlabelled(folder / "other_hospital")
+    rows = [[f"{i:03}.png", ("healthy", "ill")[i % 2]] for i in range(20)]
+    _csv(folder / "other_hospital" / "findings.csv", ["path", "finding"], rows)
 
 
 def image_array(folder: Path, stack: ExitStack) -> None:
@@ -105,13 +108,14 @@ def candidates(folder: Path, stack: ExitStack) -> None:
 
 
 def placeholders(folder: Path, stack: ExitStack) -> None:
-    """What DIR, RUN and NEW_IMAGES stand for: images in a folder for each class with a table, a run, other images."""
+    """What DIR, RUN, NEW_IMAGES and OTHER_HOSPITAL stand for: images by class with a table, a run, other images."""
     _classes(folder / "DIR", ["healthy", "ill"])
     files = sorted((folder / "DIR").rglob("*.png"))
     rows = [[f"{file.parent.name}/{file.name}", file.parent.name, f"p{i // 3}"] for i, file in enumerate(files)]
     _csv(folder / "DIR/table.csv", ["path", "label", "patient_id"], rows)
     cli.sitar("train", "folder/erm", "--set", "data.root=DIR", "--quiet", "--out", "RUN")
     _unlabelled(folder / "NEW_IMAGES")
+    _classes(folder / "OTHER_HOSPITAL", ["healthy", "ill"])
 
 
 def embeddings(folder: Path, stack: ExitStack) -> None:
