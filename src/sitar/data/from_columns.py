@@ -33,10 +33,15 @@ class ColumnsConfig(Config):
     split_by: str | None = Field(default=None, description="column whose values stay on one side, such as patient_id")
 
     @property
+    def settings(self) -> dict[str, str]:
+        """Return every column that is asked for, with the setting that names it."""
+        columns = {setting: getattr(self, setting) for setting in ColumnsConfig.model_fields}
+        return {column: f"data.{setting}" for setting, column in columns.items() if column is not None}
+
+    @property
     def named(self) -> list[str]:
         """Return every column that is asked for."""
-        columns = (self.label_column, self.split_column, self.attribute_column, self.split_by)
-        return [column for column in columns if column is not None]
+        return list(self.settings)
 
 
 @dataclass(frozen=True)

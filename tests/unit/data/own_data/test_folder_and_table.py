@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import sitar
+from sitar.config import section_config
 from sitar.data import load_data
 from sitar.data.from_columns import filled
 from sitar.data.own_data.folder import Folder, FolderConfig
@@ -23,6 +24,7 @@ from sitar.data.splitting import check_classes, check_leakage, random_split, spl
 from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.presets import load_config
+from sitar.registry import DATASETS
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -47,6 +49,17 @@ def folder(tmp_path: Path) -> Path:
 
 def sides(samples: SampleTable) -> dict[str, dict[str, int]]:
     return dict(sorted(samples.counts().items()))
+
+
+@pytest.mark.parametrize("data", [{"name": "table", "table": "mine.csv"}, {"name": "features", "file": "mine.csv"}])
+def test_a_column_that_is_missing_comes_with_the_setting_that_names_it(data: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("File Name,Finding,f1\n" + "a.png,ill,0\n" * 9)
+    place = {"root": str(tmp_path)} if data["name"] == "table" else {"file": str(tmp_path / data["file"])}
+    config = section_config("data", {**data, **place, "split_by": "who"})
+    path = "--set data.path_column=... and " * (data["name"] == "table")
+    asked = rf"It has: File Name, Finding, f1\. Say which is meant with {path}--set data.label_column=... and --set "
+    with pytest.raises(DataError, match=asked + "data.split_by=..."):
+        DATASETS.get(data["name"]).samples(config)
 
 
 def test_a_folder_a_class(folder: Path) -> None:
