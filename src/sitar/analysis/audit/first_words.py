@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.audit.cues import Cue, CueScore, bar, likely_class
+from sitar.splits import TRAIN
 
 MOST_NAMED = 5
 
@@ -51,9 +52,10 @@ def score_in_words(name: str, score: CueScore, num_classes: int) -> str:
     )
 
 
-def apart_in_words(name: str, conflicts: int, n: int) -> str:
-    """Say that label and cue cannot be told apart."""
-    return f"Cannot tell label and {name} apart in this data: {conflicts:,} of {n:,} samples contradict."
+def apart_in_words(name: str, conflicts: int, n: int, split: str = TRAIN) -> str:
+    """Say that label and cue cannot be told apart, by the samples of a split."""
+    samples = "training samples" if split == TRAIN else f"samples of {split}"
+    return f"Cannot tell label and {name} apart in this data: {conflicts:,} of {n:,} {samples} contradict."
 
 
 def twin_in_words(name: str, n: int, is_attribute: bool) -> str:

@@ -108,7 +108,7 @@ def test_what_no_sample_contradicts_cannot_be_told_apart() -> None:
     cue = next(cue for cue in look["cues"] if cue["name"] == "bottom left corner")
     assert look["verdict"]["kind"] == "cannot tell"
     assert (
-        "Cannot tell label and bottom left corner apart in this data: 0 of 300 samples contradict."
+        "Cannot tell label and bottom left corner apart in this data: 0 of 300 training samples contradict."
         in (look["verdict"]["words"])
     )
     assert "sitar ask" in cue["question"]
@@ -235,7 +235,7 @@ def test_a_column_that_follows_the_label_one_to_one_is_named(table: Any) -> None
     (twin,) = look["same_as_label"]
     assert twin["name"] == "ward"
     assert "Either it is the label under another name" in twin["words"]
-    assert f"Cannot tell label and ward apart in this data: 0 of {look['n']} samples contradict." in twin["words"]
+    assert f"label and ward apart in this data: 0 of {look['n']} training samples contradict." in twin["words"]
     assert "of class 'lying' with ward = B, or of class 'standing' with ward = A" in twin["question"]
     assert look["verdict"]["kind"] == "cannot tell"
     assert "ward" not in {cue["name"] for cue in look["cues"]}
