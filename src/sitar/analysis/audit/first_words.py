@@ -58,6 +58,13 @@ def apart_in_words(name: str, conflicts: int, n: int, split: str = TRAIN) -> str
     return f"Cannot tell label and {name} apart in this data: {conflicts:,} of {n:,} {samples} contradict."
 
 
+def rare_in_words(counts: Mapping[str, int], least: int) -> str:
+    """Say which classes were not looked at: most often such a class is a word in two spellings."""
+    named = ", ".join(f"{name!r} ({count})" for name, count in list(counts.items())[:MOST_NAMED])
+    more = f" and {len(counts) - MOST_NAMED} more" if len(counts) > MOST_NAMED else ""
+    return f"Classes with fewer than {least} training samples are left out of this look: {named}{more}."
+
+
 def twin_in_words(name: str, n: int, is_attribute: bool) -> str:
     """Say what a column means that follows the label one to one. Of an attribute we know that it is not the label."""
     other = (

@@ -146,6 +146,20 @@ def test_few_samples_are_no_ground_for_a_verdict(rare: int) -> None:
     assert look["cues"] == []
 
 
+def test_a_misspelt_class_is_left_out_and_the_others_are_looked_at() -> None:
+    """With a class of one sample, the look is that of the data without it, and says so."""
+    x, y = shapes(0)
+    x[follows(y, 0), :, -2:, :2] = 255
+    slip = np.concatenate([y, [0]])
+    classes = ("standin", "lying", "standing")  # the slip stands before the others
+    look = look_at(np.concatenate([x, x[:1]]), np.where(np.arange(301) == 300, 0, slip + 1), classes)
+    clean = look_at(x, y)
+    said = " Classes with fewer than 20 training samples are left out of this look: 'standin' (1)."
+    assert look["verdict"].pop("words") == clean["verdict"].pop("words") + said
+    assert look == clean
+    assert (look["of"], look["chance"], look["classes"]) == (300, 0.5, {"lying": 150, "standing": 150})
+
+
 def test_only_so_many_samples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "MOST_SAMPLES", 150)
     look = look_at(*shapes(0))
