@@ -70,8 +70,8 @@ def sample_columns(table: TableFile, config: ColumnsConfig) -> SampleColumns:
 
 
 def other_columns(table: TableFile, config: ColumnsConfig, known: Sequence[str]) -> dict[str, Words]:
-    """Read every column but the label, the split, what it is split by, and those that are `known`."""
-    said = {config.label_column, config.split_column, config.split_by, *known}
+    """Read every column but the label, the split, and those that are `known`."""
+    said = {config.label_column, config.split_column, *known}
     return {name: table.words(name) for name in table.names if name not in said}
 
 

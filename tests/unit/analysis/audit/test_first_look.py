@@ -243,6 +243,15 @@ def test_columns_that_say_nothing_are_left_out_with_the_reason(table: Any) -> No
     assert not {"label", "path", *look["left_out"]} & {cue["name"] for cue in look["cues"]}
 
 
+def test_what_the_data_is_split_by_is_no_cue_unless_it_is_the_attribute(table: Any) -> None:
+    """A patient with many images has one label, so the patient would tell it."""
+    by = table.model_copy(update={"split_by": "weather", "test_share": 0.0})
+    look, _ = first_look(by, load_data(by))
+    assert look["left_out"]["weather"] == "is what the data is split by"
+    both = by.model_copy(update={"attribute_column": "weather"})
+    assert first_look(both, load_data(both))[0]["left_out"]["weather"] == "has one value for all samples"
+
+
 def test_a_column_that_follows_the_label_one_to_one_is_named(table: Any) -> None:
     """Nothing in the data says whether it is the label: both readings are given."""
     look, _ = first_look(table, load_data(table))
