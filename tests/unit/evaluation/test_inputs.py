@@ -95,6 +95,16 @@ def test_the_paths_of_a_table_lie_beside_it_unless_a_root_is_given(models: Any, 
     assert inputs.files == [tmp_path / "deep/a.png"]
 
 
+def test_files_that_are_no_images_are_counted_as_those_of_training_are(
+    models: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = models("folder")
+    (tmp_path / "a.png").write_bytes(made_data.image(1))
+    (tmp_path / "notes.txt").write_text("none")
+    assert read_inputs(tmp_path, model).names == ["a.png"]
+    assert "1 files are left out, as their names are not those of images: .txt (1)." in caplog.text
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_goes_on(models: Any, tmp_path: Path) -> None:
     model = models("folder")
     for i in range(3):
