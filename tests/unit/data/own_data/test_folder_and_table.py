@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from sitar.data.from_columns import filled
 from sitar.data.own_data.folder import Folder, FolderConfig
 from sitar.data.own_data.table import TableConfig, TableOfImages
 from sitar.data.sample_table import SampleTable, names
-from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
+from sitar.data.splitting import check_classes, check_leakage, random_split, split_words, with_val
 from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.presets import load_config
@@ -333,6 +334,55 @@ def test_random_splits_have_their_shares() -> None:
     by_site = random_split(label, by, 0.1, 0.2, seed=4)
     check_leakage(by_site, by, "site")
     assert set(by_site) == {"train", "val", "test"}
+
+
+@pytest.mark.parametrize(("by", "digest"), [(None, "9ddc3d3f7d0183e6"), (np.arange(400) ** 2 % 61, "fd5cbd42ba3e9c44")])
+def test_splits_without_an_attribute_are_those_of_runs_before(by: Any, digest: str) -> None:
+    split = random_split(np.arange(400) * 7 % 3, by, 0.1, 0.2, seed=4)
+    assert hashlib.blake2b("".join(split).encode(), digest_size=8).hexdigest() == digest
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("has_patients", [False, True])
+def test_with_an_attribute_every_split_has_its_share_of_every_group(seed: int, has_patients: bool) -> None:
+    """Some twenty of 660 samples contradict the shortcut. A split over all groups together may miss all of them."""
+    random = np.random.default_rng(seed)
+    patient = np.arange(660) // 2
+    label, agrees = (random.integers(0, 2, 330)[patient], (random.random(330) < 0.97)[patient])
+    hospital = np.where(agrees, label, 1 - label)
+    split = random_split(label, patient if has_patients else None, 0.1, 0.2, seed, hospital)
+    for group in range(4):
+        here = split[2 * label + hospital == group]
+        for name, share in (("train", 0.7), ("val", 0.1), ("test", 0.2)):
+            assert abs((here == name).sum() - share * len(here)) <= (2 if has_patients else 1)
+    if has_patients:
+        check_leakage(split, names(patient.astype(str)), "patient")
+    kept = np.where(split == "val", "train", split)
+    val = with_val(label, kept, patient if has_patients else None, 0.125, seed, hospital) == "val"
+    assert abs(val[label != hospital].sum() - val[label == hospital].sum() * (~agrees).sum() / agrees.sum()) <= 3
+
+
+def test_a_group_that_no_split_can_measure_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def warned(rare: int, test_share: float = 0.2) -> str:
+        caplog.clear()
+        hospitals = [*["north"] * rare, *["south"] * 400]
+        rows = [(f"{i}.png", "ill", hospital) for i, hospital in enumerate(hospitals)]
+        rows += [(f"w{i}.png", "well", hospital) for i, hospital in enumerate(["north"] * 400 + ["south"] * 400)]
+        (tmp_path / "t.csv").write_text("path,label,hospital\n" + "\n".join(map(",".join, rows)))
+        config = TableConfig(root=str(tmp_path), attribute_column="hospital", test_share=test_share)
+        TableOfImages.samples(config)
+        return caplog.text
+
+    said = warned(2)
+    assert (
+        "1 of 4 groups by hospital have fewer than 10 samples in val or test: 'ill' with 'north' (0 in val and 0 "
+        in said
+    )
+    assert "its accuracy cannot be measured and it is never the worst group" in said
+    assert "\n" not in said.strip()
+    assert "'ill' with 'north' (9 in val and 18 in test)" in warned(90)
+    assert "'ill' with 'north' (10 in val)" not in warned(100, test_share=0)
+    assert warned(100) == ""
 
 
 def test_words_for_splits() -> None:
