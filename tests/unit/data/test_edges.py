@@ -298,6 +298,18 @@ def test_data_that_ships_with_the_package_is_checked_too() -> None:
     assert "label 0: digits 0-4, 1: digits 5-9; color 0: green, 1: red" in shown
 
 
+def test_a_preparation_warns_of_images_that_use_little_of_their_range(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(20):
+        image = Image.fromarray(np.arange(960, 1216, dtype=np.uint16).reshape(16, 16))
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        image.save(tmp_path / "ab"[i % 2] / f"{i}.png")
+    done = CliRunner().invoke(data_commands, ["prepare", "folder", "--root", str(tmp_path)])
+    assert "20 images ready" in done.stdout
+    assert "20 of 20 images have more than eight bits and use less than a tenth of their range" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["color_mnist", "sites"])
 def test_there_is_nothing_to_prepare_without_image_files(name: str) -> None:
     done = CliRunner().invoke(data_commands, ["prepare", name])
