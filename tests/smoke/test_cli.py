@@ -231,7 +231,7 @@ def test_the_first_look_of_an_audit_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "scans" / "samples.csv").write_text("\n".join(lines) + "\n")
     done = sitar("audit", "scans", "--first", "--set", "data.image_size=16", "--quiet", cwd=tmp_path)
     assert "Top right corner tells the label: it alone gets 100 %" in done.stdout
-    assert "Cannot tell label and top right corner apart in this data: 0 of 112 samples contradict." in done.stdout
+    assert "label and top right corner apart in this data: 0 of 112 training samples contradict." in done.stdout
     assert "Hospital follows the label one to one. Either it is the label under another name" in done.stdout
     assert "Left out of the first look: patient has values of fewer than 10 samples each" in done.stdout
     assert "Only the first look was taken" in done.stdout

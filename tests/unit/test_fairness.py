@@ -51,7 +51,7 @@ def test_metrics_split_and_groups_may_be_chosen(finished: RunFolder) -> None:
 
 
 def test_what_cannot_be_had_is_said(finished: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunError, match=r"no split 'tset'\. It has train, val, test"):
+    with pytest.raises(RunError, match=r"no split 'tset'\. It has train, test, val"):
         finished.to_metricframe("tset")
     with pytest.raises(RunError, match=r"by=\['age'\] does not name.*label, site"):
         finished.to_metricframe(by=["age"])

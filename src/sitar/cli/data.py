@@ -95,6 +95,7 @@ def prepare(
         else:
             say(f"The features of {len(table):,} samples are ready.")
         return
+    cached.warn_of_narrow()
     ready, left_out = len(table) - len(cached.bad), len(cached.bad)
     if as_json:
         print_json({"ready": ready, "left_out": left_out, "bad": cached.bad, "checksum": cached.checksum})

@@ -17,11 +17,13 @@ from sitar.data.splitting import SplitConfig, check_classes, check_leakage, rand
 from sitar.data.tables import Column, TableFile
 from sitar.data.words import Words
 from sitar.errors import DataError
+from sitar.splits import VAL
 
 logger = logging.getLogger(__name__)
 
 FEW = 5  # samples of a class, below which it is named
-SHOWN = 5  # classes that are named
+SHOWN = 5  # classes, or groups, that are named
+LEAST_OF_GROUP = 10  # samples of a group in val and in test: the accuracy of fewer is hardly known
 
 
 class ColumnsConfig(Config):
@@ -33,10 +35,15 @@ class ColumnsConfig(Config):
     split_by: str | None = Field(default=None, description="column whose values stay on one side, such as patient_id")
 
     @property
+    def settings(self) -> dict[str, str]:
+        """Return every column that is asked for, with the setting that names it."""
+        columns = {setting: getattr(self, setting) for setting in ColumnsConfig.model_fields}
+        return {column: f"data.{setting}" for setting, column in columns.items() if column is not None}
+
+    @property
     def named(self) -> list[str]:
         """Return every column that is asked for."""
-        columns = (self.label_column, self.split_column, self.attribute_column, self.split_by)
-        return [column for column in columns if column is not None]
+        return list(self.settings)
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,8 @@ def sample_columns(table: TableFile, config: ColumnsConfig) -> SampleColumns:
 
 
 def other_columns(table: TableFile, config: ColumnsConfig, known: Sequence[str]) -> dict[str, Words]:
-    """Read every column but the label, the split, what it is split by, and those that are `known`."""
-    said = {config.label_column, config.split_column, config.split_by, *known}
+    """Read every column but the label, the split, and those that are `known`."""
+    said = {config.label_column, config.split_column, *known}
     return {name: table.words(name) for name in table.names if name not in said}
 
 
@@ -74,16 +81,18 @@ def sample_table_from_columns(files: NDArray[Any], columns: SampleColumns, confi
     """Return the table of a user's samples. A split that is not given is made."""
     label, classes = _numbered(columns.label)
     check_classes(classes, len(label))
-    split = _split(label, columns, config)
+    attribute, values = (None, ()) if columns.attribute is None else _numbered(columns.attribute)
+    split = _split(label, attribute, columns, config)
     _check_unseen(label, split, classes)
     _warn_of_rare(label, classes)
-    if columns.attribute is None:
+    if columns.attribute is None or attribute is None:
         return SampleTable(files, label, split, classes)
-    attribute, values = _numbered(columns.attribute)
     train = split == "train"
     two = len(classes) == len(values) == 2
     majority = larger_diagonal(label[train], attribute[train]) if two else frozenset()
-    return SampleTable(files, label, split, classes, attribute, columns.attribute.name, values, majority)
+    table = SampleTable(files, label, split, classes, attribute, columns.attribute.name, values, majority)
+    _warn_of_unmeasured(table)
+    return table
 
 
 def filled(column: Column) -> Words:
@@ -105,14 +114,17 @@ def _numbered(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     return words.codes.astype(np.int64), tuple(words.values)
 
 
-def _split(label: NDArray[np.int64], columns: SampleColumns, config: SplitConfig) -> NDArray[np.str_]:
+def _split(
+    label: NDArray[np.int64], attribute: NDArray[np.int64] | None, columns: SampleColumns, config: SplitConfig
+) -> NDArray[np.str_]:
     by = None if columns.split_by is None else filled(columns.split_by).ordered()
+    codes = None if by is None else by.codes
     if columns.split is None:
-        return random_split(label, None if by is None else by.codes, config.val_share, config.test_share, config.seed)
+        return random_split(label, codes, config.val_share, config.test_share, config.seed, attribute)
     split = split_words(filled(columns.split), f"{columns.split.name!r}")
     if by is not None and columns.split_by is not None:
         check_leakage(split, by, columns.split_by.name)
-    return with_val(label, split, None if by is None else by.codes, config.val_share, config.seed)
+    return with_val(label, split, codes, config.val_share, config.seed, attribute)
 
 
 def _warn_of_rare(label: NDArray[np.int64], classes: Sequence[str]) -> None:
@@ -125,6 +137,25 @@ def _warn_of_rare(label: NDArray[np.int64], classes: Sequence[str]) -> None:
             "%d of %d classes have fewer than %d samples: %s%s. Is one of them a slip? Balanced class weights give "
             "each as much weight as the largest.", len(rare), len(classes), FEW, named, more,
         )  # fmt: skip
+
+
+def _warn_of_unmeasured(table: SampleTable) -> None:
+    """Name the groups that val or test has too few samples of: a worst group may be one of them."""
+    assert table.group is not None
+    names = [f"{label!r} with {value!r}" for label in table.classes for value in table.attribute_values]
+    splits = [split for split in (VAL, "test") if split in table.split]
+    counts = np.array([np.bincount(table.group[table.split == split], minlength=len(names)) for split in splits])
+    if not splits or not len(few := np.flatnonzero(counts.min(0) < LEAST_OF_GROUP)):
+        return
+    in_splits = [" and ".join(f"{n} in {split}" for n, split in zip(counts[:, i], splits, strict=True)) for i in few]
+    named = ", ".join(f"{names[i]} ({found})" for i, found in zip(few[:SHOWN], in_splits, strict=False))
+    more = f" and {len(few) - SHOWN} more" if len(few) > SHOWN else ""
+    logger.warning(
+        "%d of %d groups by %s have fewer than %d samples in %s: %s%s. Where a group has none, its accuracy cannot be "
+        "measured and it is never the worst group; where it has few, its accuracy is hardly known. Bring more such "
+        "samples, or a split with more of them there (data.val_share, data.test_share).",
+        len(few), len(names), table.attribute_name, LEAST_OF_GROUP, " or ".join(splits), named, more,
+    )  # fmt: skip
 
 
 def _check_unseen(label: NDArray[np.int64], split: NDArray[np.str_], classes: Sequence[str]) -> None:

@@ -6,13 +6,12 @@ as an .npz file. Where the data set is a table of features, such a table is read
 
 from __future__ import annotations
 
-import logging
 import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -31,12 +30,11 @@ from sitar.data.tables import SUFFIXES, TableFile, open_table
 from sitar.errors import DataError
 from sitar.files import user_path
 from sitar.images.cache import cached_images
-from sitar.images.files import Files, check_paths, is_image
+from sitar.images.files import Files, check_paths, is_image, kinds_of, warn_of_others
 from sitar.images.parquet import IMAGE
 from sitar.images.windows import decoded_windows
 from sitar.progress import Watch, unwatched
 
-logger = logging.getLogger(__name__)
 ARRAYS, PARQUET = ".npz", ".parquet"
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -238,14 +236,13 @@ def _paths(source: Source) -> list[Path]:
 def _folder(folder: Path, form: Form) -> _ImageFiles:
     everything = Files([folder]).all_names()
     images = [name for name in everything if is_image(name)]
-    kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in everything if not is_image(name))
     if not images:
-        if PARQUET in kinds and isinstance(form.config, ImageConfig) and (shards := _image_shards(folder, form)):
+        is_parquet = any(name.lower().endswith(PARQUET) for name in everything)
+        if is_parquet and isinstance(form.config, ImageConfig) and (shards := _image_shards(folder, form)):
             return shards
-        there = f" It has other files: {_listed(kinds)}." if kinds else ""
+        there = f" It has other files: {kinds_of(everything)}." if everything else ""
         raise DataError(f"{str(folder)!r} has no images in it, nor in the folders below it.{there}")
-    if kinds:
-        logger.warning("%d files are left out, as they are no images by name: %s.", kinds.total(), _listed(kinds))
+    warn_of_others(everything)
     return _image_files(images, folder, form)
 
 

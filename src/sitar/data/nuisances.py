@@ -69,7 +69,7 @@ def read_nuisances(names: Sequence[str], config: NamedConfig, data: Data) -> Nui
         else:
             if properties is None and data.train.x.ndim == 4:
                 properties = _properties(config, data, sizes=IMAGE_SIZE in names)
-            values = _property(name, properties, columns)
+            values = _property(name, properties, columns, config, data)
             found.append(_described(name, "property", values, False))
             _warn_if_it_tells_all(name, values, y.numpy())
         numbers.append(_standardised(name, values))
@@ -147,21 +147,29 @@ def _tells_all(values: NDArray[Any], y: NDArray[np.int64], are_words: bool) -> b
 
 def _properties(config: NamedConfig, data: Data, sizes: bool) -> dict[str, NDArray[np.float64]]:
     """Measure the training images. Their size is that of the files, before they are resized."""
-    measured = named_properties(data.train.x)
+    return named_properties(data.train.x) | (_sizes(config, data) if sizes else {})
+
+
+def _sizes(config: NamedConfig, data: Data) -> dict[str, NDArray[np.float64]]:
+    """Return width, height and their ratio, by the name of the property. It is empty where a file does not say them."""
     dataset: Any = DATASETS.get(config.name)
-    if sizes and issubclass(dataset, ImageDataset):
-        files, names = dataset.files(config), train_files(dataset, config).tolist()
-        headers = read_headers(files, names)
-        if None not in headers:
-            _, width, height = np.array(headers, dtype=np.float64).T
-            measured[IMAGE_SIZE] = np.stack([width, height, width / height], 1)
-    return measured
+    if not issubclass(dataset, ImageDataset):
+        return {}
+    headers = read_headers(dataset.files(config), train_files(dataset, config).tolist())
+    if None in headers:
+        return {}
+    _, width, height = np.array(headers, dtype=np.float64).T
+    return {IMAGE_SIZE: np.stack([width, height, width / height], 1)}
 
 
-def _property(name: str, properties: dict[str, NDArray[np.float64]] | None, columns: Any) -> NDArray[np.float64]:
+def _property(
+    name: str, properties: dict[str, NDArray[np.float64]] | None, columns: Any, config: NamedConfig, data: Data
+) -> NDArray[np.float64]:
     known = {} if properties is None else _known(properties)
     if (asked := _asked(name)) in known:
         return known[asked]
+    if known:
+        known |= _sizes(config, data)  # which are measured only where they are asked for
     shown = [*known, *(other for other, of in OTHER_NAMES.items() if of.replace(" ", "_") in known)]
     of_data = f"Columns of this data: {', '.join(columns) or 'none'}."
     of_pixels = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -54,47 +55,89 @@ def split_words(words: Sequence[str], where: str) -> NDArray[np.str_]:
 
 
 def random_split(
-    label: NDArray[np.int64], by: NDArray[Any] | None, val: float, test: float, seed: int
+    label: NDArray[np.int64],
+    by: NDArray[Any] | None,
+    val: float,
+    test: float,
+    seed: int,
+    attribute: NDArray[np.int64] | None = None,
 ) -> NDArray[np.str_]:
     """Split at random, with the same shares of every class; with `by`, all samples of one value are on one side.
 
-    With `by`, whole values (a patient, a site) are dealt out, largest first, to the split that lacks most. The shares
-    then hold as well as the sizes of the values allow, over all classes together.
+    With `by`, whole values (a patient, a site) are dealt out. The shares then hold as well as the sizes of the values
+    allow, over all classes together. With an attribute, they hold for every group instead, in both cases: else a split
+    may have no sample that contradicts the shortcut.
     """
     random = np.random.default_rng((seed, 0))
-    split = np.full(len(label), "train", dtype="<U5")
     shares = {"test": test, "val": val, "train": 1 - val - test}
+    group = None if attribute is None else label * (attribute.max(initial=0) + 1) + attribute
     if by is None:
-        for c in np.unique(label):
-            members = random.permutation(np.flatnonzero(label == c))
+        split = np.full(len(label), "train", dtype="<U5")
+        strata = label if group is None else group
+        for stratum in np.unique(strata):
+            members = random.permutation(np.flatnonzero(strata == stratum))
             first, second = round(test * len(members)), round(val * len(members))
             split[members[:first]], split[members[first : first + second]] = "test", "val"
         return split
-    values, owner = np.unique(by, return_inverse=True)
-    sizes = np.bincount(owner)
-    order = random.permutation(len(values))
-    lacking = {name: share * len(label) for name, share in shares.items()}
-    empty = {name for name, share in shares.items() if share > 0}
-    if len(values) < len(empty):
-        logger.warning("%d values to split by are too few for %d splits: some stay empty.", len(values), len(empty))
-    for left, value in zip(range(len(values), 0, -1), order[np.argsort(-sizes[order], kind="stable")], strict=True):
-        wanting = empty if left <= len(empty) else set(lacking)  # the last values go to splits that have none yet
-        name = max(sorted(wanting), key=lambda name: lacking[name])
+    _, owner = np.unique(by, return_inverse=True)
+    return _dealt(owner, group, {name: share for name, share in shares.items() if share > 0}, random)[owner]
+
+
+def _dealt(
+    owner: NDArray[np.int64],
+    group: NDArray[np.int64] | None,
+    shares: Mapping[str, float],
+    random: np.random.Generator,
+) -> NDArray[np.str_]:
+    """Deal out whole values, largest first, each to the split that lacks most of it. Return the split of each value.
+
+    With groups, the largest value is the one with the largest part of a group. It goes where the squared deviations
+    from the expected counts of groups, each divided by what is expected, then sum to least (as in chi-square).
+    """
+    cell = np.zeros(len(owner), np.int64) if group is None else np.unique(group, return_inverse=True)[1]
+    sizes = np.bincount(cell)
+    pairs, counts = np.unique(owner * len(sizes) + cell, return_counts=True)
+    holder, held = np.divmod(pairs, len(sizes))
+    starts = np.flatnonzero(np.diff(holder, prepend=-1))
+    ends = [*starts[1:].tolist(), len(pairs)]
+    order = random.permutation(len(starts))
+    part = np.maximum.reduceat(counts / sizes[held], starts)[order]
+    lacking = {name: share * sizes for name, share in shares.items()}
+
+    def gain(name: str, cells: NDArray[np.int64], n: NDArray[np.int64]) -> float:
+        if group is None:
+            return float(lacking[name][0])
+        return fsum(n * (2 * lacking[name][cells] - n) / (shares[name] * sizes[cells]))  # the same on every machine
+
+    empty, side = set(shares), np.full(len(starts), "train", dtype="<U5")
+    if len(starts) < len(empty):
+        logger.warning("%d values to split by are too few for %d splits: some stay empty.", len(starts), len(empty))
+    for left, value in zip(range(len(starts), 0, -1), order[np.argsort(-part, kind="stable")], strict=True):
+        mine = slice(starts[value], ends[value])
+        gains = {name: gain(name, held[mine], counts[mine]) for name in sorted(shares)}
+        wanting = empty if left <= len(empty) else shares  # the last values go to splits that have none yet
+        name = max((name for name in gains if name in wanting), key=gains.__getitem__)
+        side[value] = name
         empty.discard(name)
-        split[owner == value] = name
-        lacking[name] -= int(sizes[value])
-    return split
+        lacking[name][held[mine]] -= counts[mine]
+    return side
 
 
 def with_val(
-    label: NDArray[np.int64], split: NDArray[np.str_], by: NDArray[Any] | None, share: float, seed: int
+    label: NDArray[np.int64],
+    split: NDArray[np.str_],
+    by: NDArray[Any] | None,
+    share: float,
+    seed: int,
+    attribute: NDArray[np.int64] | None = None,
 ) -> NDArray[np.str_]:
     """Return the given splits. Where there is no validation split, a share of the training samples becomes one."""
     if "val" in split or share == 0:
         return split
     train = np.flatnonzero(split == "train")
+    by, attribute = (None if values is None else values[train] for values in (by, attribute))
     split = split.copy()
-    split[train] = random_split(label[train], None if by is None else by[train], share, 0.0, seed)
+    split[train] = random_split(label[train], by, share, 0.0, seed, attribute)
     return split
 
 

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -86,12 +87,13 @@ class TableFile(ABC):
         """Return the split that the name of its file gives a row; None: the names do not say it."""
         return None
 
-    def check_columns(self, wanted: Sequence[str]) -> None:
-        """Refuse a table that lacks a column."""
+    def check_columns(self, wanted: Sequence[str], settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Refuse a table that lacks a column. `settings` say by which setting a user names a column."""
         if missing := [name for name in wanted if name not in self.names]:
+            asked = " and ".join(f"--set {settings[name]}=..." for name in missing if name in settings)
             raise DataError(
                 f"{self.title} has no column {', '.join(map(repr, missing))}.{did_you_mean(missing[0], self.names)} "
-                f"It has: {', '.join(self.names) or 'none'}."
+                f"It has: {', '.join(self.names) or 'none'}." + (f" Say which is meant with {asked}." if asked else "")
             )
 
     def coded(self, name: str, codes: Mapping[str, T]) -> NDArray:

@@ -8,11 +8,24 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+NARROW = "narrow"  # in the `info` of an image of Pillow: what `narrow_range` says of its file
+LEAST_USED = 0.1  # of what the values could be: less leaves an eight-bit image a few shades
 STRIP = 2**20  # values that are worked on at a time: as a whole, an image would be in memory several times
 
 
 class BadImageError(ValueError):
     """Says why an image file cannot be used."""
+
+
+def narrow_range(values: NDArray[Any]) -> str | None:
+    """Say in words that values use little of what they could. None: they use enough, have eight bits, or are all one.
+
+    Of what is all one value, no scale would show more.
+    """
+    if not values.size or values.dtype.kind not in "iuf" or values.dtype.itemsize == 1:
+        return None
+    low, high, most = values.min(), values.max(), 1 if values.dtype.kind == "f" else 65535
+    return f"values from {low:g} to {high:g} of {most:,}" if 0 < high - low < LEAST_USED * most else None
 
 
 def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:

@@ -1,8 +1,9 @@
 """Images are decoded and resized once, in parallel, into one memory-mapped array. Later runs never decode.
 
 A cache is a folder. It holds images.npy (n, channels, height, width), state.npy (0 to do, 1 good, 2 bad), sums.npy (the
-CRC-32 of each image), bad.json, and index.json, which is written last and holds a checksum of sums and state. A
-preparation that was killed, or that bad files have stopped, continues where it was.
+CRC-32 of each image), bad.json, narrow.json where images use little of their range, and index.json, which is written
+last and holds a checksum of sums and state. A preparation that was killed, or that bad files have stopped, continues
+where it was.
 
 What is checked when: sums and state when a cache is opened, and each image when a process first reads it. Images that a
 killed preparation has left are checked before it continues, and those that are damaged are decoded again.
@@ -19,9 +20,9 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,7 +42,7 @@ VERSION = 2  # of the pixels: a change in decoding makes new caches
 CHUNK = 64  # images that a process is given at a time
 CHECKPOINT_SECONDS = 10.0  # between two states on disk from which a killed preparation continues
 TO_DO, GOOD, BAD = range(3)
-IMAGES, STATE, SUMS = "images.npy", "state.npy", "sums.npy"
+IMAGES, STATE, SUMS, NARROW = "images.npy", "state.npy", "sums.npy", "narrow.json"
 CLOSED = "index.json"  # the file that says that a cache is complete
 
 
@@ -54,6 +55,8 @@ class Cached:
     bad: dict[str, str]
     checksum: str
     sums: RowSums
+    narrow: Mapping[str, str] = field(default_factory=dict)
+    """Images that use little of the range of their values, with the range in words."""
 
     def rows(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Copy images, and compare them with their checksums."""
@@ -62,10 +65,26 @@ class Cached:
         return rows
 
     def warn(self) -> None:
-        """Say how many images were left out, where that was allowed."""
+        """Say how many images were left out, where that was allowed, and how many will be nearly of one shade."""
         if self.bad:
             file, reason = next(iter(self.bad.items()))
             logger.warning("%d of %d images are left out, such as %s: %s.", len(self.bad), len(self.good), file, reason)
+        self.warn_of_narrow()
+
+    def warn_of_narrow(self) -> None:
+        """Say how many images use little of the range of their values."""
+        if self.narrow:
+            warn_of_narrow(len(self.narrow), len(self.good), *next(iter(self.narrow.items())))
+
+
+def warn_of_narrow(count: int, of: int, file: str, words: str) -> None:
+    """Say how many images of more than eight bits use little of their range, with an example, and what to do."""
+    logger.warning(
+        "%d of %d images have more than eight bits and use less than a tenth of their range, such as %s: %s. In eight "
+        "bits each of them is nearly of one shade. Scale the values of all images alike, also of those that will be "
+        "predicted, so that they fill the range: those of twelve bits times 16.",
+        count, of, file, words,
+    )  # fmt: skip
 
 
 def cache_root() -> Path:
@@ -138,7 +157,23 @@ def _read(folder: Path, shape: tuple[int, ...]) -> Cached:
         if is_old:
             with suppress(OSError):  # somebody else's cache
                 write_atomic(folder / SUMS, to_npy(sums))
-    return Cached(images, state == GOOD, bad, checksum, RowSums(sums, folder))
+    return Cached(images, state == GOOD, bad, checksum, RowSums(sums, folder), _narrow(folder))
+
+
+def _narrow(folder: Path) -> dict[str, str]:
+    """Read which images use little of their range. A cache without such images has no such file."""
+    try:
+        narrow = json.loads((folder / NARROW).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    if not isinstance(narrow, dict):
+        raise ValueError(f"{NARROW} is no list of files with ranges")
+    return narrow
+
+
+def _write_narrow(folder: Path, narrow: Mapping[str, str]) -> None:
+    if narrow:
+        write_atomic(folder / NARROW, to_json(dict(sorted(narrow.items()))))
 
 
 def _sums(images: NDArray[np.uint8], state: NDArray[np.uint8]) -> NDArray[np.uint32]:
@@ -167,14 +202,19 @@ def _make(
     todo = np.flatnonzero(state != GOOD)  # bad ones are tried again: a package that they need may have been installed
     chunks = [todo[start : start + CHUNK].tolist() for start in range(0, len(todo), CHUNK)]
     bad: dict[str, str] = {}
+    narrow: dict[str, str] = {}
+    with suppress(OSError, ValueError, RecursionError):  # what a killed preparation has left may be damaged
+        narrow = _narrow(folder)
     done, saved = len(names) - len(todo), time.monotonic()
     with DecoderPool(folder / IMAGES, images.offset, files, form, workers) as pool:
         for decoded in pool.decode(names, chunks):
             state[decoded.places] = [BAD if place in decoded.bad else GOOD for place in decoded.places]
             sums[decoded.places] = decoded.checksums
             bad |= {names[place]: reason for place, reason in decoded.bad.items()}
+            narrow |= {names[place]: words for place, words in decoded.narrow.items()}
             done += len(decoded.places)
             if time.monotonic() - saved >= CHECKPOINT_SECONDS:
+                _write_narrow(folder, narrow)
                 for array in (images, sums, state):  # pixels before the state that vouches for them
                     array.flush()
                 saved = time.monotonic()
@@ -182,6 +222,7 @@ def _make(
     for array in (images, sums, state):
         array.flush()
     write_atomic(folder / "bad.json", to_json(dict(sorted(bad.items()))))
+    _write_narrow(folder, narrow)
     if not bad or on_bad == "skip":
         closing = {"version": VERSION, "n": len(names), "checksum": _checksum(sums, state)}
         write_atomic(folder / CLOSED, to_json(closing))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sitar.errors import SitarError
-from sitar.images.bit_depth import BadImageError, to_eight_bits
+from sitar.images.bit_depth import NARROW, BadImageError, narrow_range, to_eight_bits
 from sitar.images.dicom import is_dicom, read_dicom
 from sitar.images.files import PILLOW_FORMATS
 from sitar.images.jpeg import MOST_JPEG2000, check_scans
@@ -33,10 +33,17 @@ def decode(data: bytes, size: tuple[int, int], crop_pct: float | None = None, ch
     """Return the pixels (channels, height, width) of an image file, as `decode_bytes` makes them."""
     import numpy as np
 
-    return np.frombuffer(decode_bytes(data, size, crop_pct, channels), np.uint8).reshape(channels, *size)
+    return np.frombuffer(decode_bytes(data, size, crop_pct, channels).values, np.uint8).reshape(channels, *size)
 
 
-def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3) -> bytes:
+class Pixels(NamedTuple):
+    """Holds the pixels of an image, one channel after the other, and says where its file uses little of its range."""
+
+    values: bytes
+    narrow: str | None = None
+
+
+def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = None, channels: int = 3) -> Pixels:
     """Return the pixels of an image file, turned upright and resized, one channel after the other.
 
     Three channels are RGB and one is gray, whatever the file has. Any other number must be that of the file. Without
@@ -46,7 +53,9 @@ def decode_bytes(data: bytes, size: tuple[int, int], crop_pct: float | None = No
     if not data:
         raise BadImageError("the file is empty")
     with _reason_said():
-        return _fitted(_planes(data, channels), size, crop_pct)
+        planes = _planes(data, channels)
+        narrow = [plane.info.get(NARROW) for plane in planes]
+        return Pixels(_fitted(planes, size, crop_pct), None if None in narrow else narrow[0])
 
 
 def decode_image(
@@ -189,7 +198,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode[0] in "IF":  # sixteen and thirty-two bits, which Pillow would cut off at 255
         import numpy as np
 
-        return Image.fromarray(to_eight_bits(np.asarray(image))).convert("RGB")
+        values = np.asarray(image)
+        rgb = Image.fromarray(to_eight_bits(values)).convert("RGB")
+        rgb.info[NARROW] = narrow_range(values)
+        return rgb
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         return _over_black(image)
     return image.convert("RGB")

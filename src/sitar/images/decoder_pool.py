@@ -22,11 +22,15 @@ Process = subprocess.Popen[str]
 
 
 class Decoded(NamedTuple):
-    """Says what became of a chunk: where its images stand, a checksum of each, and what is wrong with the bad ones."""
+    """Says what became of a chunk: where its images stand, a checksum of each, and what is wrong with the bad ones.
+
+    `narrow` are those that use little of the range of their values, with the range in words.
+    """
 
     places: list[int]
     checksums: list[int]
     bad: dict[int, str]
+    narrow: dict[int, str]
 
 
 class DecoderPool:
@@ -85,8 +89,8 @@ class DecoderPool:
             if "error" in report:
                 raise DataError(report["error"])
             give(process)
-            bad = {int(place): reason for place, reason in report["bad"].items()}
-            yield Decoded(chunks[report["number"]], report["sums"], bad)
+            bad, narrow = ({int(place): words for place, words in report[key].items()} for key in ("bad", "narrow"))
+            yield Decoded(chunks[report["number"]], report["sums"], bad, narrow)
 
     def _shares(self, chunks: list[list[int]]) -> list[Iterator[int]]:
         """Return, for each process, the numbers of the chunks that it takes from: all of one list, or a part each."""

@@ -10,8 +10,9 @@ import posixpath
 import stat
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from sitar.errors import DataError
@@ -38,6 +39,19 @@ DAMAGED = (  # what is raised for an archive that is damaged, encrypted, or of a
 def is_image(name: str) -> bool:
     """Return whether a file is an image, by the end of its name."""
     return name.lower().endswith(IMAGES)
+
+
+def kinds_of(names: Iterable[str]) -> str:
+    """Count the kinds of files by the ends of their names, and list the most frequent ones."""
+    kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in names)
+    return ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(5))
+
+
+def warn_of_others(names: Iterable[str]) -> None:
+    """Say which files are no images by their names, so that none is missed."""
+    if others := [name for name in names if not is_image(name)]:
+        kinds = kinds_of(others)
+        logger.warning("%d files are left out, as their names are not those of images: %s.", len(others), kinds)
 
 
 def check_root(root: str | None, name: str, layout: str, advice: str = "") -> Path:

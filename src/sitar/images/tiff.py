@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from sitar.errors import DataError
-from sitar.images.bit_depth import BadImageError, to_eight_bits
+from sitar.images.bit_depth import NARROW, BadImageError, narrow_range, to_eight_bits
 
 MOST_PAGES = 4096  # a damaged file of 300 bytes can say that it has millions
 MOST_STRIPS = 2**22  # of all pages: thousands of pages can name the same million places
@@ -69,11 +69,14 @@ def read_stack(data: bytes, channels: int, max_pixels: int) -> list[Image.Image]
         orientation = page.tags.valueof(ORIENTATION, 1)
     height, width = (series.axes.index(axis) for axis in "YX")
     planes = np.moveaxis(values, (height, width), (-2, -1)).reshape(-1, values.shape[height], values.shape[width])
-    eight = [to_eight_bits(plane) for plane in planes]
+    narrow, eight = [narrow_range(plane) for plane in planes], [to_eight_bits(plane) for plane in planes]
     if page.photometric == WHITE_IS_ZERO:  # which speaks of the first sample of a page
         eight = [255 - plane if i % page.samplesperpixel == 0 else plane for i, plane in enumerate(eight)]
     images = [_turned(Image.fromarray(plane), orientation) for plane in eight]
-    return images if mode is None else [Image.merge(mode, images[: len(mode)])]
+    images = images if mode is None else [Image.merge(mode, images[: len(mode)])]
+    for image in images:
+        image.info[NARROW] = None if None in narrow else narrow[0]
+    return images
 
 
 def _check_pages(file: Any) -> None:

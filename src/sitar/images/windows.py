@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sitar.images.cache import CHUNK, cache_root, new_array, workers_for
+from sitar.images.cache import CHUNK, cache_root, new_array, warn_of_narrow, workers_for
 from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
 from sitar.writing import scratch_folder
@@ -24,13 +24,14 @@ def decoded_windows(
 ) -> Iterator[tuple[NDArray[np.uint8], dict[int, str]]]:
     """Yield the pixels of `window` images after the other, with the places of the bad ones in it and the reasons.
 
-    An array holds good pixels until the next one is asked for. The pixels of a bad image mean nothing.
+    An array holds good pixels until the next one is asked for. The pixels of a bad image mean nothing. Images that use
+    little of their range are warned of after the last one.
     """
     form = {"size": size, "crop_pct": crop_pct, "channels": channels}
     cache_root().mkdir(parents=True, exist_ok=True)
     with scratch_folder(cache_root(), "window") as folder:
         path, shape = folder / "images.npy", (min(window, len(names)), channels, *size)
-        images = new_array(path, shape, np.uint8)
+        images, narrow, example = new_array(path, shape, np.uint8), 0, ("", "")
         for start in range(0, len(names), window):
             part = names[start : start + window]
             chunks = [list(range(i, min(i + CHUNK, len(part)))) for i in range(0, len(part), CHUNK)]
@@ -38,4 +39,8 @@ def decoded_windows(
             with DecoderPool(path, images.offset, files, form, workers_for(len(part))) as pool:
                 for decoded in pool.decode(part, chunks):
                     bad |= decoded.bad
+                    for place, words in decoded.narrow.items():
+                        narrow, example = narrow + 1, example if narrow else (part[place], words)
             yield images[: len(part)], bad
+        if narrow:
+            warn_of_narrow(narrow, len(names), *example)

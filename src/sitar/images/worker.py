@@ -1,7 +1,7 @@
 """A process of its own decodes images: `python -m sitar.images.worker`. Lines of JSON on standard input tell it which.
 
 The first line is the task, each other one a chunk of images. It writes pixels into the array that all share, and
-answers every chunk with a line: checksums of its images, and what was wrong.
+answers every chunk with a line: checksums of its images, what was wrong, and which use little of their range.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ def work(task: dict[str, Any]) -> None:
     os.dup2(2, 1)  # nobody else writes between the answers
     gc.freeze()  # nothing imported is looked through again
     for line in sys.stdin:
-        chunk, sums, bad = json.loads(line), [], {}
+        chunk, sums, bad, narrow = json.loads(line), [], {}, {}
         for place, name in chunk["images"]:
             try:
-                pixels = decode_bytes(_read(files, name), **task["form"])
+                pixels, said = decode_bytes(_read(files, name), **task["form"])
                 start = task["offset"] + place * len(pixels)
                 array[start : start + len(pixels)] = pixels
                 sums.append(zlib.crc32(pixels))
+                if said is not None:
+                    narrow[place] = said
             except BadImageError as error:
                 sums.append(0)
                 bad[place] = str(error)
             except SitarError as error:  # a missing package: no other image could do better
                 _answer(answers, {"error": str(error)})
                 return
-        _answer(answers, {"number": chunk["number"], "sums": sums, "bad": bad})
+        _answer(answers, {"number": chunk["number"], "sums": sums, "bad": bad, "narrow": narrow})
 
 
 def _answer(answers: TextIO, report: dict[str, Any]) -> None:

@@ -236,7 +236,7 @@ def test_features_in_a_column_each(suffix: str, tmp_path: Path) -> None:
     assert data.classes == ("a", "b")
     assert samples.group_names[3] == "label=1,site=1"
     np.testing.assert_array_equal(data.train.x.numpy(), X.astype(np.float32)[samples.split == "train"])
-    two = FeaturesConfig(file=file, feature_columns=("f4", "f1"))
+    two = FeaturesConfig(file=file, feature_columns=("f4", "f1"), attribute_column="site")
     np.testing.assert_array_equal(
         load_data(two).train.x.numpy(), X.astype(np.float32)[samples.split == "train"][:, [4, 1]]
     )

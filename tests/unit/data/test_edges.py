@@ -161,7 +161,8 @@ def test_what_a_severity_leaves_out_is_said(
     with caplog.at_level(logging.INFO):
         found = samples("table", root=str(table(tmp_path, rows)), **setting, **COLUMNS)
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [says]
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    (warning,) = [record.getMessage() for record in warnings if record.name == "sitar.data.severity"]
     assert "leaves none of the 4 samples of class '1' in val" in warning
     assert found.before == {"train": 20, "val": 9}
     options = [f"--set={key}={value}" for key, value in {**setting, **COLUMNS}.items()]
@@ -295,6 +296,18 @@ def test_data_that_ships_with_the_package_is_checked_too() -> None:
         assert all(len(counts) == groups + 1 for counts in report["counts"].values())
     shown = CliRunner().invoke(data_commands, ["check", "color_mnist", *sizes]).stdout
     assert "label 0: digits 0-4, 1: digits 5-9; color 0: green, 1: red" in shown
+
+
+def test_a_preparation_warns_of_images_that_use_little_of_their_range(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(20):
+        image = Image.fromarray(np.arange(960, 1216, dtype=np.uint16).reshape(16, 16))
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        image.save(tmp_path / "ab"[i % 2] / f"{i}.png")
+    done = CliRunner().invoke(data_commands, ["prepare", "folder", "--root", str(tmp_path)])
+    assert "20 images ready" in done.stdout
+    assert "20 of 20 images have more than eight bits and use less than a tenth of their range" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["color_mnist", "sites"])

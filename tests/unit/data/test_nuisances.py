@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,28 @@ def test_the_attribute_of_the_groups_is_marked(scans: Path) -> None:
 def test_what_cannot_be_a_nuisance_is_named_and_refused(scans: Path, name: str, error: str) -> None:
     with pytest.raises((DataError, ConfigError), match=f"(?s){error}"):
         told(scans, name)
+
+
+def test_what_the_data_is_split_by_is_a_column_too(scans: Path) -> None:
+    with pytest.raises(DataError, match="'patient' has another value for nearly every training sample"):
+        told(scans, "patient", split_by="patient")
+    assert told(scans, "site", split_by="date").about[0].kind == "column"
+
+
+def test_the_page_and_the_error_list_the_same_properties(scans: Path) -> None:
+    """Of photographs, and of images with other channels, whose colours have no name."""
+    offered: set[str] = set()
+    for channels, mode in ((3, "RGB"), (4, "RGBA")):
+        for file in scans.glob("*.png"):
+            Image.new(mode, (8, 8)).save(file)
+        with pytest.raises(ConfigError) as refused:
+            told(scans, "nothing", channels=channels)
+        offered |= set(str(refused.value).partition("Properties of its images: ")[2].partition(".")[0].split(", "))
+    page = (Path(__file__).parents[3] / "docs/nuisances.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("|")]
+    written = {name for row in rows if row[3].strip() in ("its pixels", "the file, before it is resized")
+               for name in re.findall(r"`(\w+)`", row[1])}  # fmt: skip
+    assert offered == written
 
 
 def test_a_property_with_one_value_is_refused(scans: Path) -> None:

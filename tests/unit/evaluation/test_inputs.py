@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 import tifffile
 import torch
+from PIL import Image
 
 from helpers import made_data
 from helpers.runs import TINY_MODEL, run, settings
@@ -93,6 +94,31 @@ def test_the_paths_of_a_table_lie_beside_it_unless_a_root_is_given(models: Any, 
     inputs = read_inputs(tmp_path / "new.csv", model)
     assert inputs.names == ["deep/a.png"]
     assert inputs.files == [tmp_path / "deep/a.png"]
+
+
+def test_files_that_are_no_images_are_counted_as_those_of_training_are(
+    models: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = models("folder")
+    (tmp_path / "a.png").write_bytes(made_data.image(1))
+    (tmp_path / "notes.txt").write_text("none")
+    assert read_inputs(tmp_path, model).names == ["a.png"]
+    assert "1 files are left out, as their names are not those of images: .txt (1)." in caplog.text
+
+
+@pytest.mark.parametrize("read", [read_inputs, lambda path, model: list(input_windows(path, model, 2)[1])])
+def test_images_that_use_little_of_their_range_are_warned_of_once(
+    models: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, read: Any
+) -> None:
+    model = models("folder")
+    for i in range(5):
+        values = np.arange(400, dtype=np.uint16).reshape(20, 20) * (5 if i else 160)
+        Image.fromarray(values).save(tmp_path / f"{i}.png")
+    read(tmp_path, model)
+    (said,) = [record.getMessage() for record in caplog.records if "bits" in record.getMessage()]
+    assert said.startswith(
+        "4 of 5 images have more than eight bits and use less than a tenth of their range, such as 1"
+    )
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_goes_on(models: Any, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from sitar.data.own_data.folder import Folder, FolderConfig
 from sitar.errors import DataError
 from sitar.images.bit_depth import BadImageError, to_eight_bits
 from sitar.images.cache import cached_images
-from sitar.images.decode import decode, to_rgb, upright
+from sitar.images.decode import decode, decode_bytes, to_rgb, upright
 from sitar.images.decoder_pool import DecoderPool
 from sitar.images.files import Files
 
@@ -568,3 +568,46 @@ def test_alpha_is_laid_over_black_strip_by_strip_as_if_at_once(mode: str, monkey
     rgba = image.convert("RGBA")
     black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
     assert to_rgb(image).tobytes() == Image.alpha_composite(black, rgba).convert("RGB").tobytes()
+
+
+TWELVE = RANDOM.integers(960, 3201, SIZE, dtype=np.uint16)
+TWELVE.flat[:2] = 960, 3200
+
+
+@pytest.mark.parametrize(
+    ("data", "channels", "words"),
+    [
+        (of(TWELVE), 1, "values from 960 to 3200 of 65,535"),
+        (of(TWELVE, "TIFF"), 3, "values from 960 to 3200 of 65,535"),
+        (tiff(np.stack([TWELVE] * 5), photometric="minisblack"), 5, "values from 960 to 3200 of 65,535"),
+        (tiff(np.stack([DEEP, *[TWELVE] * 4]), photometric="minisblack"), 5, None),
+        (
+            of(np.linspace(0.25, 0.3125, 120, dtype=np.float32).reshape(SIZE), "TIFF"),
+            1,
+            "values from 0.25 to 0.3125 of 1",
+        ),
+        (of(TWELVE * 16), 1, None),
+        (of(DEEP), 1, None),
+        (of(np.full(SIZE, 300, np.uint16)), 1, None),  # blank in any scale
+        (of(GRAY // 20), 1, None),  # eight bits are what they are
+    ],
+)
+def test_images_that_use_little_of_their_range_are_told_from_others(
+    data: bytes, channels: int, words: str | None
+) -> None:
+    assert decode_bytes(data, SIZE, channels=channels).narrow == words
+
+
+def test_a_cache_keeps_which_images_use_little_of_their_range(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, pixels in {"a": DEEP, "b": TWELVE, "c": TWELVE}.items():
+        (tmp_path / f"{name}.png").write_bytes(of(pixels))
+    for _ in range(2):  # decoded, and read from the cache
+        caplog.clear()
+        cached = cached_images("deep", ["a.png", "b.png", "c.png"], Files([tmp_path]), SIZE)
+        cached.warn()
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert said.startswith(
+            "2 of 3 images have more than eight bits and use less than a tenth of their range, such as b.png: values "
+            "from 960 to 3200 of 65,535."
+        )
+        assert "times 16" in said

@@ -52,10 +52,9 @@ def attribute_in_words(scores: Mapping[str, Any], axis: int) -> str:
     name, own, label = scores["name"], scores["attribute_auc"][axis], scores["label_auc"][axis]
     told = f"On {scores['split']} axis {axis} tells {name} apart with an AUC of {own:.2f}, the label with {label:.2f}"
     if min(scores["conflicts"]) < LEAST_CONFLICTS:
-        return (
-            f"{told}. {apart_in_words(name, sum(scores['conflicts']), scores['n'])} Ask for labels of images in which "
-            f"{name} points to another class than theirs (`sitar ask`)."
-        )
+        tied = apart_in_words(name, sum(scores["conflicts"]), scores["n"], scores["split"])
+        asked = f"Ask for labels of images in which {name} points to another class than theirs (`sitar ask`)."
+        return f"{told}. {tied} {asked}"
     if abs(own - label) < ALIKE:
         return f"{told}: it follows both alike, and which of them it is cannot be told."
     tracks = f"it is rather {name} than the label" if own > label else f"it is rather the label than {name}"

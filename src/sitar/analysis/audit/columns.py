@@ -61,8 +61,12 @@ def written_down(config: NamedConfig, data: Data, index: NDArray[np.int64]) -> C
         if metadata is not None:
             place = {file: i for i, file in enumerate(metadata.files)}
             rows = [place[file] for file in files]
+            split_by = getattr(config, "split_by", None)
             for name, words in metadata.columns.items():
-                found.add(name, [words[row] for row in rows], y, data.classes)
+                if name == split_by and name not in data.attributes:  # a patient with many images tells their label
+                    found.left_out[name] = "is what the data is split by"
+                else:
+                    found.add(name, [words[row] for row in rows], y, data.classes)
         if has_files:
             _add_files(found, dataset.files(config), files, y, data.classes, folders=metadata is not None)
     known = {*found.left_out, *found.twins, *(cue.name for cue in found.cues)}

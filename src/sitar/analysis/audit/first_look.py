@@ -16,6 +16,7 @@ from sitar.analysis.audit.first_words import (
     apart_in_words,
     look_in_words,
     question,
+    rare_in_words,
     score_in_words,
     twin_in_words,
     twin_question,
@@ -25,7 +26,7 @@ from sitar.analysis.samples import subset
 from sitar.analysis.thumbnails import thumbnails
 from sitar.config import NamedConfig
 from sitar.data.image_properties import feature_properties, image_properties
-from sitar.data.types import Data
+from sitar.data.types import Data, class_counts
 
 MOST_SAMPLES = 10_000  # training samples that are looked at, drawn at random where there are more
 MOST_SHOWN = 6  # cues with pictures
@@ -43,11 +44,19 @@ def first_look(config: NamedConfig, data: Data, features: Sequence[str] = ()) ->
     """
     train, classes = data.train, data.classes
     index = subset(len(train), MOST_SAMPLES)
-    x, y = train.x[index], train.y[index].cpu().numpy()
+    y, of = train.y[index].cpu().numpy(), len(train)
     counts = dict(zip(classes, np.bincount(y, minlength=len(classes)).tolist(), strict=True))
+    rare = {name: count for name, count in counts.items() if count < LEAST_SAMPLES}
+    if rare and len(counts) - len(rare) >= 2:  # the others have an answer
+        kept = [c for c, name in enumerate(classes) if name not in rare]
+        rows, of = np.isin(y, kept), sum(class_counts(train.y, len(classes))[c] for c in kept)
+        index, y = index[torch.from_numpy(rows)], np.searchsorted(kept, y[rows])
+        classes = tuple(classes[c] for c in kept)
+        counts = {name: counts[name] for name in classes}
+    x = train.x[index]
     look: FirstLook = {
         "n": len(y),
-        "of": len(train),
+        "of": of,
         "classes": counts,
         "chance": 1 / len(classes),
         "rule": {"tells": TELLS, "level": LEVEL, "bar": bar(len(classes)), "least_conflicts": LEAST_CONFLICTS},
@@ -77,6 +86,8 @@ def first_look(config: NamedConfig, data: Data, features: Sequence[str] = ()) ->
     ]
     look["left_out"] = columns.left_out
     look["verdict"] = look_in_words(ranked, len(classes), len(y), [twin["words"] for twin in look["same_as_label"]])
+    if rare:
+        look["verdict"]["words"] += f" {rare_in_words(rare, LEAST_SAMPLES)}"
     arrays: Arrays = {}
     if x.ndim == 4:
         telling = [cue for cue, score in ranked if score.strength == "tells"]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.audit.cues import Cue, CueScore, bar, likely_class
+from sitar.splits import TRAIN
 
 MOST_NAMED = 5
 
@@ -51,9 +52,17 @@ def score_in_words(name: str, score: CueScore, num_classes: int) -> str:
     )
 
 
-def apart_in_words(name: str, conflicts: int, n: int) -> str:
-    """Say that label and cue cannot be told apart."""
-    return f"Cannot tell label and {name} apart in this data: {conflicts:,} of {n:,} samples contradict."
+def apart_in_words(name: str, conflicts: int, n: int, split: str = TRAIN) -> str:
+    """Say that label and cue cannot be told apart, by the samples of a split."""
+    samples = "training samples" if split == TRAIN else f"samples of {split}"
+    return f"Cannot tell label and {name} apart in this data: {conflicts:,} of {n:,} {samples} contradict."
+
+
+def rare_in_words(counts: Mapping[str, int], least: int) -> str:
+    """Say which classes were not looked at: most often such a class is a word in two spellings."""
+    named = ", ".join(f"{name!r} ({count})" for name, count in list(counts.items())[:MOST_NAMED])
+    more = f" and {len(counts) - MOST_NAMED} more" if len(counts) > MOST_NAMED else ""
+    return f"Classes with fewer than {least} training samples are left out of this look: {named}{more}."
 
 
 def twin_in_words(name: str, n: int, is_attribute: bool) -> str:

@@ -52,8 +52,8 @@ def find_target(
     if path.suffix.lower() == ".npz":
         return f"npz/{VAE}", [_set("data.file", what), *settings]
     raise ConfigError(
-        f"{what!r} cannot be audited: give a folder with a folder a class, or with a table in it; a table (.csv, "
-        ".parquet), an .npz file, the folder of a finished run, or a preset."
+        f"{what!r} cannot be audited: give a folder with a folder for each class, or with a table in it; a table "
+        "(.csv, .parquet), an .npz file, the folder of a finished run, or a preset."
     )
 
 
@@ -73,7 +73,8 @@ def _table_in(folder: Path, settings: list[str]) -> Path | None:
     classes = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     if tables and len(classes) < 2:
         raise ConfigError(
-            f"{str(folder)!r} has no folder a class, and no table in it has a column {column!r} with the images: "
+            f"{str(folder)!r} has no folder for each class, and no table in it has a column {column!r} with the "
+            "images: "
             + "; ".join(f"{path.name} has {', '.join(names[path])}" for path in tables)
             + ". Name the column with --set data.path_column=..., and that of the classes with data.label_column."
         )

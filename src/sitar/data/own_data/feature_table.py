@@ -83,7 +83,7 @@ class Features(ArrayDataset):
         if config.file is None:
             raise DataError(f"{cls.title} needs data.file: {cls.layout}.")
         table = open_tables(config.file)
-        table.check_columns(config.named)
+        table.check_columns(config.named, config.settings)
         return table
 
     @classmethod

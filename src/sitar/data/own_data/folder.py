@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections import Counter
-from pathlib import PurePosixPath
 from typing import Literal
 
 from sitar.data.from_columns import SampleColumns, sample_table_from_columns
@@ -15,10 +12,8 @@ from sitar.data.severity import with_severity
 from sitar.data.splitting import WORDS
 from sitar.data.tables import Column
 from sitar.errors import DataError
-from sitar.images.files import is_image
+from sitar.images.files import is_image, warn_of_others
 from sitar.registry import DATASETS
-
-logger = logging.getLogger(__name__)
 
 
 class FolderConfig(OwnImagesConfig):
@@ -29,13 +24,13 @@ class FolderConfig(OwnImagesConfig):
 class Folder(OwnImages):
     Config = FolderConfig
     title = "A folder of yours"
-    layout = "a folder a class with its images, or train/, val/ and test/ with such folders"
+    layout = "a folder for each class with its images, or train/, val/ and test/ with such folders"
 
     @classmethod
     def samples(cls, config: FolderConfig) -> SampleTable:
         everything = cls.files(config).all_names()
         images = [name for name in everything if is_image(name)]
-        _warn_of_others([name for name in everything if not is_image(name)])
+        warn_of_others(everything)
         if not images:
             within = any(name.endswith(".parquet") for name in everything)
             hint = " Parquet files that hold images are read by the data set 'table', not 'folder'." if within else ""
@@ -62,11 +57,3 @@ class Folder(OwnImages):
 def _text(name: str) -> str:
     """Return the name of a folder, whatever bytes it has, in letters that every table and figure can show."""
     return os.fsencode(name).decode(errors="backslashreplace")
-
-
-def _warn_of_others(names: list[str]) -> None:
-    """Say which files are no images by their names, so that none is missed."""
-    if names:
-        kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in names)
-        listed = ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(5))
-        logger.warning("%d files are left out, as their names are not those of images: %s.", len(names), listed)

@@ -79,13 +79,14 @@ class TableOfImages(OwnImages):
         table = open_tables(cls._given(config))
         if holds_images(table, config.image_column):
             shards = ImageShards(table, config.image_column)
-            shards.check_columns(config.named)
+            shards.check_columns(config.named, config.settings)
             if pictures := [name for name in config.named if holds_images(table, name)]:
                 raise ConfigError(f"The column {pictures[0]!r} holds images, and says nothing else of a sample.")
             return shards, shards.rows()
         cls.root(config)
         _check_image_column(table, config)
-        table.check_columns([config.path_column, *config.named])
+        settings = {config.path_column: "data.path_column"} | config.settings
+        table.check_columns(list(settings), settings)
         words = filled(Column(config.path_column, table.words(config.path_column)))
         return table, check_paths(list(words), "the table")
 

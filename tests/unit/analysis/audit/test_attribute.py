@@ -27,7 +27,7 @@ def test_which_of_the_two_an_axis_is(own: float, label: float, words: str) -> No
 def test_where_no_sample_contradicts_neither_is_named() -> None:
     words = said(1.0, 1.0, (0, 3))
     assert "rather" not in words
-    assert "Cannot tell label and hospital apart in this data: 3 of 400 samples contradict." in words
+    assert "Cannot tell label and hospital apart in this data: 3 of 400 samples of val contradict." in words
     assert "sitar ask" in words
 
 

@@ -108,7 +108,7 @@ def test_what_no_sample_contradicts_cannot_be_told_apart() -> None:
     cue = next(cue for cue in look["cues"] if cue["name"] == "bottom left corner")
     assert look["verdict"]["kind"] == "cannot tell"
     assert (
-        "Cannot tell label and bottom left corner apart in this data: 0 of 300 samples contradict."
+        "Cannot tell label and bottom left corner apart in this data: 0 of 300 training samples contradict."
         in (look["verdict"]["words"])
     )
     assert "sitar ask" in cue["question"]
@@ -144,6 +144,20 @@ def test_few_samples_are_no_ground_for_a_verdict(rare: int) -> None:
     assert look["verdict"]["kind"] == "too few"
     assert f"class 'standing' has {rare} training samples" in look["verdict"]["words"]
     assert look["cues"] == []
+
+
+def test_a_misspelt_class_is_left_out_and_the_others_are_looked_at() -> None:
+    """With a class of one sample, the look is that of the data without it, and says so."""
+    x, y = shapes(0)
+    x[follows(y, 0), :, -2:, :2] = 255
+    slip = np.concatenate([y, [0]])
+    classes = ("standin", "lying", "standing")  # the slip stands before the others
+    look = look_at(np.concatenate([x, x[:1]]), np.where(np.arange(301) == 300, 0, slip + 1), classes)
+    clean = look_at(x, y)
+    said = " Classes with fewer than 20 training samples are left out of this look: 'standin' (1)."
+    assert look["verdict"].pop("words") == clean["verdict"].pop("words") + said
+    assert look == clean
+    assert (look["of"], look["chance"], look["classes"]) == (300, 0.5, {"lying": 150, "standing": 150})
 
 
 def test_only_so_many_samples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,13 +243,22 @@ def test_columns_that_say_nothing_are_left_out_with_the_reason(table: Any) -> No
     assert not {"label", "path", *look["left_out"]} & {cue["name"] for cue in look["cues"]}
 
 
+def test_what_the_data_is_split_by_is_no_cue_unless_it_is_the_attribute(table: Any) -> None:
+    """A patient with many images has one label, so the patient would tell it."""
+    by = table.model_copy(update={"split_by": "weather", "test_share": 0.0})
+    look, _ = first_look(by, load_data(by))
+    assert look["left_out"]["weather"] == "is what the data is split by"
+    both = by.model_copy(update={"attribute_column": "weather"})
+    assert first_look(both, load_data(both))[0]["left_out"]["weather"] == "has one value for all samples"
+
+
 def test_a_column_that_follows_the_label_one_to_one_is_named(table: Any) -> None:
     """Nothing in the data says whether it is the label: both readings are given."""
     look, _ = first_look(table, load_data(table))
     (twin,) = look["same_as_label"]
     assert twin["name"] == "ward"
     assert "Either it is the label under another name" in twin["words"]
-    assert f"Cannot tell label and ward apart in this data: 0 of {look['n']} samples contradict." in twin["words"]
+    assert f"label and ward apart in this data: 0 of {look['n']} training samples contradict." in twin["words"]
     assert "of class 'lying' with ward = B, or of class 'standing' with ward = A" in twin["question"]
     assert look["verdict"]["kind"] == "cannot tell"
     assert "ward" not in {cue["name"] for cue in look["cues"]}

@@ -98,7 +98,8 @@ def test_a_table_without_a_column_of_paths(here: Path) -> None:
     (here / "scans" / "images").mkdir(parents=True)
     (here / "scans" / "samples.csv").write_text("file,diagnosis\nimages/a.png,0\n")
     with pytest.raises(
-        ConfigError, match=r"samples.csv has file, diagnosis. Name the column with --set data.path_column"
+        ConfigError,
+        match=r"no folder for each class.* has file, diagnosis. Name the column with --set data.path",
     ):
         find_target("scans")
     data = data_of(find_target("scans", ["data.path_column=file", "data.label_column=diagnosis"]))

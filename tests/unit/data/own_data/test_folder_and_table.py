@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ import pytest
 from PIL import Image
 
 import sitar
+from sitar.config import section_config
 from sitar.data import load_data
 from sitar.data.from_columns import filled
 from sitar.data.own_data.folder import Folder, FolderConfig
 from sitar.data.own_data.table import TableConfig, TableOfImages
 from sitar.data.sample_table import SampleTable, names
-from sitar.data.splitting import check_classes, check_leakage, random_split, split_words
+from sitar.data.splitting import check_classes, check_leakage, random_split, split_words, with_val
 from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.presets import load_config
+from sitar.registry import DATASETS
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -47,6 +50,17 @@ def folder(tmp_path: Path) -> Path:
 
 def sides(samples: SampleTable) -> dict[str, dict[str, int]]:
     return dict(sorted(samples.counts().items()))
+
+
+@pytest.mark.parametrize("data", [{"name": "table", "table": "mine.csv"}, {"name": "features", "file": "mine.csv"}])
+def test_a_column_that_is_missing_comes_with_the_setting_that_names_it(data: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("File Name,Finding,f1\n" + "a.png,ill,0\n" * 9)
+    place = {"root": str(tmp_path)} if data["name"] == "table" else {"file": str(tmp_path / data["file"])}
+    config = section_config("data", {**data, **place, "split_by": "who"})
+    path = "--set data.path_column=... and " * (data["name"] == "table")
+    asked = rf"It has: File Name, Finding, f1\. Say which is meant with {path}--set data.label_column=... and --set "
+    with pytest.raises(DataError, match=asked + "data.split_by=..."):
+        DATASETS.get(data["name"]).samples(config)
 
 
 def test_a_folder_a_class(folder: Path) -> None:
@@ -85,8 +99,8 @@ def test_files_that_are_no_images_are_counted(folder: Path, caplog: pytest.LogCa
         (folder / name).write_bytes(b"")
     after = Folder.samples(FolderConfig(root=str(folder)))
     assert (after.files == before.files).all()  # hidden files are none
-    assert "4 files are left out" in caplog.text
-    assert ".heic (2), .txt (1), no ending (1)" in caplog.text
+    said = "4 files are left out, as their names are not those of images: .heic (2), .txt (1), no ending (1)."
+    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 def test_links_are_followed_once(folder: Path, tmp_path: Path) -> None:
@@ -320,6 +334,55 @@ def test_random_splits_have_their_shares() -> None:
     by_site = random_split(label, by, 0.1, 0.2, seed=4)
     check_leakage(by_site, by, "site")
     assert set(by_site) == {"train", "val", "test"}
+
+
+@pytest.mark.parametrize(("by", "digest"), [(None, "9ddc3d3f7d0183e6"), (np.arange(400) ** 2 % 61, "fd5cbd42ba3e9c44")])
+def test_splits_without_an_attribute_are_those_of_runs_before(by: Any, digest: str) -> None:
+    split = random_split(np.arange(400) * 7 % 3, by, 0.1, 0.2, seed=4)
+    assert hashlib.blake2b("".join(split).encode(), digest_size=8).hexdigest() == digest
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("has_patients", [False, True])
+def test_with_an_attribute_every_split_has_its_share_of_every_group(seed: int, has_patients: bool) -> None:
+    """Some twenty of 660 samples contradict the shortcut. A split over all groups together may miss all of them."""
+    random = np.random.default_rng(seed)
+    patient = np.arange(660) // 2
+    label, agrees = (random.integers(0, 2, 330)[patient], (random.random(330) < 0.97)[patient])
+    hospital = np.where(agrees, label, 1 - label)
+    split = random_split(label, patient if has_patients else None, 0.1, 0.2, seed, hospital)
+    for group in range(4):
+        here = split[2 * label + hospital == group]
+        for name, share in (("train", 0.7), ("val", 0.1), ("test", 0.2)):
+            assert abs((here == name).sum() - share * len(here)) <= (2 if has_patients else 1)
+    if has_patients:
+        check_leakage(split, names(patient.astype(str)), "patient")
+    kept = np.where(split == "val", "train", split)
+    val = with_val(label, kept, patient if has_patients else None, 0.125, seed, hospital) == "val"
+    assert abs(val[label != hospital].sum() - val[label == hospital].sum() * (~agrees).sum() / agrees.sum()) <= 3
+
+
+def test_a_group_that_no_split_can_measure_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def warned(rare: int, test_share: float = 0.2) -> str:
+        caplog.clear()
+        hospitals = [*["north"] * rare, *["south"] * 400]
+        rows = [(f"{i}.png", "ill", hospital) for i, hospital in enumerate(hospitals)]
+        rows += [(f"w{i}.png", "well", hospital) for i, hospital in enumerate(["north"] * 400 + ["south"] * 400)]
+        (tmp_path / "t.csv").write_text("path,label,hospital\n" + "\n".join(map(",".join, rows)))
+        config = TableConfig(root=str(tmp_path), attribute_column="hospital", test_share=test_share)
+        TableOfImages.samples(config)
+        return caplog.text
+
+    said = warned(2)
+    assert (
+        "1 of 4 groups by hospital have fewer than 10 samples in val or test: 'ill' with 'north' (0 in val and 0 "
+        in said
+    )
+    assert "its accuracy cannot be measured and it is never the worst group" in said
+    assert "\n" not in said.strip()
+    assert "'ill' with 'north' (9 in val and 18 in test)" in warned(90)
+    assert "'ill' with 'north' (10 in val)" not in warned(100, test_share=0)
+    assert warned(100) == ""
 
 
 def test_words_for_splits() -> None:
