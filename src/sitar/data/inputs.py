@@ -35,6 +35,7 @@ from sitar.images.files import Files, check_paths, is_image
 from sitar.images.parquet import IMAGE
 from sitar.images.windows import decoded_windows
 from sitar.progress import Watch, unwatched
+from sitar.wording import are, counted
 
 logger = logging.getLogger(__name__)
 ARRAYS, PARQUET = ".npz", ".parquet"
@@ -245,7 +246,9 @@ def _folder(folder: Path, form: Form) -> _ImageFiles:
         there = f" It has other files: {_listed(kinds)}." if kinds else ""
         raise DataError(f"{str(folder)!r} has no images in it, nor in the folders below it.{there}")
     if kinds:
-        logger.warning("%d files are left out, as they are no images by name: %s.", kinds.total(), _listed(kinds))
+        n = kinds.total()
+        files = counted(n, "file")
+        logger.warning("%s without the ending of an image %s left out: %s.", files, are(n), _listed(kinds))
     return _image_files(images, folder, form)
 
 

@@ -19,6 +19,7 @@ from sitar.files import check_packing, user_path
 from sitar.images.bit_depth import BadImageError
 from sitar.images.parquet import IMAGE, Shard
 from sitar.images.remote import RemoteFile
+from sitar.wording import are, counted
 
 logger = logging.getLogger(__name__)
 IMAGES = (
@@ -75,9 +76,10 @@ def check_paths(paths: Iterable[str], where: str) -> list[str]:
         )
     seen: set[str] = set()
     if twice := [file for file in files if file in seen or seen.add(file)]:
+        n = len(twice)
         raise DataError(
-            f"{len(twice):,} files are in {where} more than once, such as {twice[0]!r}: one image could be in training "
-            "and in the test. Remove the repeated lines."
+            f"{counted(n, 'file')} {are(n)} in {where} more than once, such as {twice[0]!r}: one image could be in "
+            "training and in the test. Remove the repeated lines."
         )
     return files
 

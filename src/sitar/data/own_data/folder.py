@@ -17,6 +17,7 @@ from sitar.data.tables import Column
 from sitar.errors import DataError
 from sitar.images.files import is_image
 from sitar.registry import DATASETS
+from sitar.wording import are, counted
 
 logger = logging.getLogger(__name__)
 
@@ -68,5 +69,6 @@ def _warn_of_others(names: list[str]) -> None:
     """Say which files are no images by their names, so that none is missed."""
     if names:
         kinds = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in names)
-        listed = ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(5))
-        logger.warning("%d files are left out, as their names are not those of images: %s.", len(names), listed)
+        listed = ", ".join(f"{kind} ({times:,})" for kind, times in kinds.most_common(5))
+        n = len(names)
+        logger.warning("%s without the ending of an image %s left out: %s.", counted(n, "file"), are(n), listed)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sitar.reporting.comparison import name_of
 from sitar.reporting.tables.table import Table, percent
+from sitar.wording import counted
 
 Explanation = Mapping[str, Any]
 
@@ -49,7 +50,7 @@ def _shared_axes_table(measured: Sequence[Explanation], most: int) -> Table:
         f"the VAE in {shared['run']}."
     )
     if len(shared["axes"]) > most:
-        note += f" {len(shared['axes']) - most} more axes in explain.json."
+        note += f" {counted(len(shared['axes']) - most, 'more axis', 'more axes')} in explain.json."
     columns = ["axis", "v", *map(name_of, measured)]
     return Table(f"On the axes of {shared['preset']}, seed {shared['seed']}", columns, rows, note)
 

@@ -91,6 +91,24 @@ def test_limits_follow_from_the_record(tmp_path: Path) -> None:
     assert "One seed was trained" in said
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ([1, 32, 30], " It reads images of 32 x 30 pixels and 1 channel as uint8."),
+        ([3, 32, 30], " It reads images of 32 x 30 pixels and 3 channels as uint8."),
+        ([1], " It reads 1 feature as float32."),
+        (None, ""),
+    ],
+)
+def test_the_first_sentences_say_what_is_told_apart_and_what_is_read(
+    shape: list[int] | None, said: str, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    if shape is not None:
+        change(folder, task={"shape": shape, "class_counts": [80, 80]})
+    assert f"\n\nThis model tells 2 classes apart: red, green.{said}\n\nIt was" in make_card([folder.path])
+
+
 def test_a_good_run_has_none_of_these_limits(tmp_path: Path) -> None:
     said = section(make_card([make_run(tmp_path / "run", "erm", accuracy=0.9, explained=False).path]), "Limits")
     for words in ("No sample", "Fewer than", "guess", "group labels", "answers", "no test split", "No groups"):

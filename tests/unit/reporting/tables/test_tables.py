@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from helpers.made_runs import make_run
 from sitar.reporting.comparison import group_runs, read_runs
+from sitar.reporting.tables.audit import first_look_table
 from sitar.reporting.tables.runs import compare_table, knowledge_table
 from sitar.reporting.tables.splits import splits_table
 from sitar.reporting.tables.table import CHANCE
@@ -50,3 +53,9 @@ def test_the_table_of_a_run_ends_with_chance(tmp_path: Path) -> None:
     splits = with_aucs(tmp_path / "run").result()["splits"]
     assert splits_table("run", splits, 2).rows[-1] == ["chance", "–", "50.0", "–", "50.0", "–"]
     assert len(splits_table("run", splits).rows) == 4, "the number of classes is not known"
+
+
+@pytest.mark.parametrize(("most", "said"), [(2, "1 more cue in"), (1, "2 more cues in"), (3, None)])
+def test_a_table_of_cues_says_how_many_more_there_are(most: int, said: str | None, tmp_path: Path) -> None:
+    note = first_look_table(make_run(tmp_path / "run").audit()["first_look"], most).note
+    assert said in note if said else "more cue" not in note
