@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -132,6 +133,43 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     return runs
 
 
+def usable_runs(
+    paths: Sequence[Path], purpose: str, needed: Callable[[Run], Any] = lambda run: None
+) -> tuple[list[Run], list[tuple[str, str]]]:
+    """Read finished runs, each of them once. Return them, and (path, reason) of what is left out.
+
+    `needed` reads what the purpose needs besides settings and result, and raises where it is damaged.
+    """
+    runs: list[Run] = []
+    left_out: list[tuple[str, str]] = []
+    seen: dict[str, Path] = {}
+    for path in paths:
+        try:
+            run = Run.read(RunFolder(path))
+            needed(run)
+            identity = _identity(run)
+        except RunError as error:
+            left_out.append((str(path), str(error)))
+            continue
+        if identity in seen:
+            left_out.append((str(path), f"It is the same run as {str(seen[identity])!r}: settings, seed and data."))
+            continue
+        seen[identity] = path
+        runs.append(run)
+    if not runs:
+        reasons = [reason for _, reason in left_out] + [hint for path in paths if (hint := _all_in(path))]
+        raise RunError(f"No finished run to {purpose}. " + " ".join(reasons))
+    return runs, left_out
+
+
+def _all_in(path: Path) -> str:
+    """Say how to give all runs in a folder, where runs lie in it or in its folders: runs/DATASET/METHOD/seed0."""
+    for deeper in (1, 2, 3):
+        if any(path.glob("*/" * deeper + RunFolder(path).config_file.name)):
+            return f"To take all runs in {str(path)!r}, write {shlex.quote(str(path))}{'/*' * deeper}."
+    return ""
+
+
 def group_runs(runs: Sequence[Run]) -> list[Row]:
     """Put runs together that differ only in the seed. A row is labelled by preset and by what else differs.
 
@@ -206,25 +244,11 @@ def compare_runs(paths: Sequence[Path], *, with_paths: bool = True) -> tuple[lis
 
     Without `with_paths`, settings tell no folder of this machine.
     """
+    runs, left_out = usable_runs(paths, "report on", lambda run: (_data(run), run.metrics))
     of_data: dict[str, list[Run]] = {}
-    left_out: list[tuple[str, str]] = []
-    seen: dict[str, Path] = {}
-    for path in paths:
-        try:
-            run = Run.read(RunFolder(path))
-            key, data, _ = _identity(run), _data(run), run.metrics
-            if not with_paths:
-                run = replace(run, config=shareable(run.config), result=shareable(run.result))
-        except RunError as error:
-            left_out.append((str(path), str(error)))
-            continue
-        if key in seen:
-            left_out.append((str(path), f"It is the same run as {str(seen[key])!r}: settings, seed and data."))
-            continue
-        seen[key] = path
-        of_data.setdefault(data, []).append(run)
-    if not of_data:
-        raise RunError("No finished run to report on. " + " ".join(reason for _, reason in left_out))
+    for run in runs:
+        shown = run if with_paths else replace(run, config=shareable(run.config), result=shareable(run.result))
+        of_data.setdefault(_data(run), []).append(shown)
     comparisons = [replace(_comparison(runs), with_paths=with_paths) for runs in of_data.values()]
     return _named(comparisons), left_out
 
