@@ -26,7 +26,10 @@ def command(
         print_json(splits)
         return
     name = f"{model.config.preset}, seed {model.config.seed}"
-    tables = [splits_table(name, splits, len(model.data.classes)), details_table("More figures", splits)]
+    tables = [
+        splits_table(name, splits, {"classes": model.data.classes, **model.result}),
+        details_table("More figures", splits),
+    ]
     if any(metrics["groups"] for metrics in splits.values()):
         tables.append(groups_table("Groups", splits, model.result))
     for table in tables:

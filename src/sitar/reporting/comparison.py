@@ -17,7 +17,6 @@ from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, 
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
-LONGEST_NUMBER = 9  # digits of a number in the name of a group
 REFIT = (ANSWERS, DIGEST, FEATURES)  # settings of a run that `sitar refit` has made; labels say them in words
 
 
@@ -323,18 +322,3 @@ def _shorter(rows: list[Row]) -> list[Row]:
     if not one or len(set(short)) < len(rows) or not all(short):
         return rows
     return [replace(row, label=label) for row, label in zip(rows, short, strict=True)]
-
-
-def named_group(group: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> str:
-    """Write `label=1,place=0` with the names of class and value, as far as they are known."""
-    label, _, rest = group.partition(",")
-    name = _name_at(label.removeprefix("label="), classes) or label
-    attribute, _, place = rest.rpartition("=")
-    value = _name_at(place, attributes.get(attribute, ())) or place
-    described = value if attribute in value else f"{attribute} {value}"  # such as not Male
-    return f"{name}, {described}" if rest else name
-
-
-def _name_at(place: str, names: Sequence[str]) -> str | None:
-    known = place.isdecimal() and len(place) <= LONGEST_NUMBER and int(place) < len(names)
-    return names[int(place)] if known else None

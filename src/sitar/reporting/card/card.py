@@ -17,7 +17,8 @@ from sitar.given import kinds_of
 from sitar.privacy import last_name, shareable
 from sitar.reporting.card.front_matter import front_matter
 from sitar.reporting.card.markdown import Markdown, escaped
-from sitar.reporting.comparison import group_runs, named_group, read_runs
+from sitar.reporting.comparison import group_runs, read_runs
+from sitar.reporting.groups import named_group
 from sitar.reporting.html.bars import interval_of, wilson
 from sitar.reporting.html.sentences import listed
 from sitar.reporting.tables.table import HEADLINE, chance, percent, percent_range

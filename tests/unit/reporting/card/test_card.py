@@ -45,6 +45,17 @@ def test_the_front_matter_is_what_the_hub_reads(tmp_path: Path) -> None:
     }
 
 
+def test_a_worst_group_that_may_be_an_empty_one_is_not_published(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    splits = folder.result()["splits"]
+    splits["ood_test"]["groups"]["label=0,place=1"] = {"n": 0, "accuracy": None}
+    change(folder, splits=splits)
+    data = ModelCard.load(write_card([folder.path], tmp_path / "README.md")).data
+    found = {(one.dataset_split, one.metric_name) for one in data.eval_results or []}
+    names = {"Accuracy", "Worst-group accuracy"}
+    assert found == {("id_test", name) for name in names} | {("ood_test", "Accuracy")}
+
+
 @pytest.mark.parametrize(
     ("licence", "written"),
     [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sitar.reporting.comparison import Comparison, named_group
+from sitar.reporting.comparison import Comparison
+from sitar.reporting.groups import named_group
 from sitar.reporting.html.bars import Bars, mean_bar, wilson
 from sitar.wording import counted
 

@@ -12,7 +12,8 @@ import pytest
 from helpers.made_runs import make_run
 from helpers.pages import pixels
 from sitar.presets import load_config
-from sitar.reporting.comparison import compare_runs, named_group
+from sitar.reporting.comparison import compare_runs
+from sitar.reporting.groups import named_group
 from sitar.reporting.html.bars import wilson
 from sitar.reporting.html.report import write_report
 from sitar.reporting.html.sections.accuracy import make, split_bars
