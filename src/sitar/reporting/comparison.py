@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, 
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
+LONGEST_LABEL = 40  # characters that a sentence of a report has room for
+SEED = re.compile(r"seed\d+")  # the name of a folder
 REFIT = (ANSWERS, DIGEST, FEATURES)  # settings of a run that `sitar refit` has made; labels say them in words
 
 
@@ -300,7 +303,7 @@ def _data(run: Run) -> str:
 
 
 def _comparison(runs: list[Run]) -> Comparison:
-    rows = _shorter(group_runs(runs))
+    rows = _named_by_folder(_shorter(group_runs(runs)))
     compared = [
         ComparedRun(
             run.folder,
@@ -322,3 +325,23 @@ def _shorter(rows: list[Row]) -> list[Row]:
     if not one or len(set(short)) < len(rows) or not all(short):
         return rows
     return [replace(row, label=label) for row, label in zip(rows, short, strict=True)]
+
+
+def _named_by_folder(rows: list[Row]) -> list[Row]:
+    """Return labels that are too long for a sentence as the names of their folders, where all rows stay apart."""
+    labels = [(_folder_name(row) if len(row.label) > LONGEST_LABEL else None) or row.label for row in rows]
+    if len({*labels}) < len(rows):
+        return rows
+    return [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
+
+
+def _folder_name(row: Row) -> str | None:
+    """Return the name that a user gave to the folder of a row, or to that around its folders seed0, seed1, ..., if any.
+
+    By default the folder around them is called as the preset, which says nothing of the other settings.
+    """
+    paths = [run.folder.path.absolute() for run in row.runs]
+    named = {path.parent if SEED.fullmatch(path.name) else path for path in paths}
+    if len(named) > 1 or any(path.as_posix().endswith(f"/{row.runs[0].config.get('preset')}") for path in named):
+        return None
+    return named.pop().name
