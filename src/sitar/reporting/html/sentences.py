@@ -164,14 +164,14 @@ def _results(row: Row, split: str) -> list[Any]:
 
 
 def _chance(comparison: Comparison, bars: list[Bar], split: str, metric: str) -> list[str]:
-    """Say what a head has that knows nothing, and which rows have no more."""
+    """Say what a classifier has that knows nothing, and which rows have no more."""
     level = chance(metric, len(comparison.classes)) if comparison.classes else None
     if metric != "worst_group" or level is None:
         return []
     below = [bar.label for bar in bars if bar.value is not None and bar.value <= level]
     who = f"; {listed(below[:MOST_NAMED])}{' and others' if len(below) > MOST_NAMED else ''} " if below else ""
     have = f"{who}{'has' if len(below) == 1 else 'have'} no more on {split}" if below else ""
-    return [f"A head that knows nothing has {percent(level)} % in every group{have}."]
+    return [f"A classifier that knows nothing has {percent(level)} % in every group{have}."]
 
 
 def _range(bar: Bar) -> str:

@@ -23,7 +23,7 @@ BOLD_NOTE = "Bold: the best, where it can be told apart from the next."
 def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table:
     """Show mean and deviation over seeds on every test split, one line for each row of runs.
 
-    Where groups exist, the last line is what a head has that knows nothing.
+    Where groups exist, the last line is what a classifier has that knows nothing.
     """
     shown = shown_in(rows, names)
     columns = ["runs", "seeds", *(f"{split} {metrics()[name].short}" for split, name in shown)]

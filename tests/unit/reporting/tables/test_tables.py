@@ -1,4 +1,4 @@
-"""Tables of runs show what predictions know, and what a head has that knows nothing."""
+"""Tables of runs show what predictions know, and what a classifier has that knows nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from helpers.made_runs import make_run
 from sitar.reporting.comparison import group_runs, read_runs
 from sitar.reporting.tables.audit import first_look_table
+from sitar.reporting.tables.explain import shared_axes_tables
 from sitar.reporting.tables.runs import compare_table, knowledge_table
 from sitar.reporting.tables.seeds import seeds_table
 from sitar.reporting.tables.splits import splits_table
@@ -107,3 +108,10 @@ def test_a_dash_for_a_worst_group_is_explained(tmp_path: Path) -> None:
 def test_a_table_of_cues_says_how_many_more_there_are(most: int, said: str | None, tmp_path: Path) -> None:
     note = first_look_table(make_run(tmp_path / "run").audit()["first_look"], most).note
     assert said in note if said else "more cue" not in note
+
+
+def test_sensitivities_on_shared_axes_are_per_standard_deviation_of_an_axis(tmp_path: Path) -> None:
+    explanation = make_run(tmp_path / "run").explanation()
+    (table,) = shared_axes_tables([explanation], most=5)
+    assert table.note.startswith("Mean change of the logits per standard deviation of the axis, at 100 held-out ")
+    assert table.note.endswith("1 more axis in explain.json.")
