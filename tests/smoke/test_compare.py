@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,39 @@ REFUSED = {
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused(arguments: list[str], message: str, folder: Path) -> None:
     assert message in sitar_error("compare", folder / "erm0", folder / "jtt0", *arguments)
+
+
+def test_folders_that_cannot_be_compared_are_left_out_with_a_line(folder: Path, tmp_path: Path) -> None:
+    """As `runs/*` may hold a first look of `sitar audit`, a run that still trains, and a copy."""
+    shutil.copytree(folder / "erm0", tmp_path / "training")
+    (tmp_path / "training/done").unlink()
+    shutil.copytree(folder / "erm0", tmp_path / "twin")
+    (tmp_path / "look").mkdir()
+    others = [tmp_path / name for name in ("look", "training", "twin")]
+    good = [folder / "erm0", folder / "jtt0"]
+    for form in ([], ["--csv"], ["--json"], ["--latex"]):
+        done = sitar("compare", *good, *others, *form)
+        assert done.stdout == sitar("compare", *good, *form).stdout
+        lines = done.stderr.splitlines()
+        assert [line.partition(": ")[2].partition(": ")[0] for line in lines] == list(map(str, others))
+        reasons = ("it has no config.yaml", "is not finished", "the same run as")
+        assert all(reason in line for reason, line in zip(reasons, lines, strict=True))
+    said = sitar_error("compare", *others[:2])
+    assert said.startswith("Error: No finished run to compare. ")
+    assert all(reason in said for reason in ("it has no config.yaml", "is not finished"))
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+@pytest.mark.parametrize("below", ["my runs", "runs/color_mnist/erm"])
+def test_a_folder_of_runs_is_told_how_to_give_all_of_them(
+    command: str, below: str, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder / "erm0", tmp_path / below / "seed0")
+    given = below.partition("/")[0]
+    glob = "'my runs'/*" if given == below else "runs/*/*/*"
+    assert f"To take all runs in {given!r}, write {glob}." in sitar_error(command, given, cwd=tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "To take all" not in sitar_error(command, "empty", cwd=tmp_path)
 
 
 def test_one_row_and_other_data_are_refused(folder: Path, tmp_path: Path) -> None:

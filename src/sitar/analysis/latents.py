@@ -31,9 +31,10 @@ def encoding_of(model: TrainedModel) -> Bottleneck:
 
 def vae_of(model: TrainedModel) -> VAE:
     """Return the VAE of a model. A method without one is refused."""
-    bottleneck = _trained(model).bottleneck()
+    method = _trained(model)
+    bottleneck = method.bottleneck()
     if bottleneck is None or not isinstance(bottleneck.network, VAE):
-        raise RunError("This method has no VAE.")
+        raise RunError(method.why_no_vae())
     return bottleneck.network
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sitar.cli.imports import Import
-from sitar.cli.output import Json, print_csv, print_json, print_table, standard_output
+from sitar.cli.output import Json, print_csv, print_json, print_table, say, standard_output
 from sitar.errors import ConfigError, RunError
 from sitar.registry import metrics, unknown
-from sitar.reporting.comparison import Row, group_runs, read_runs
+from sitar.reporting.comparison import Row, group_runs, usable_runs
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE, Table
 from sitar.splits import TEST_SPLITS
 
@@ -52,7 +52,9 @@ def command(
     for name in names:
         if name not in metrics():
             raise unknown("metric", name, metrics())
-    read = read_runs(runs)
+    read, left_out = usable_runs(runs, "compare")
+    for path, reason in left_out:
+        say(f"Left out: {path}: {reason}", err=True)
     if predictions:
         from sitar.evaluation.imported_predictions import import_predictions
 

@@ -13,6 +13,7 @@ from sitar.errors import ConfigError
 from sitar.progress import ShownProgress
 from sitar.registry import DATASETS
 from sitar.reporting.tables.table import Table
+from sitar.wording import counted
 
 if TYPE_CHECKING:
     from sitar.data import Dataset
@@ -93,7 +94,7 @@ def prepare(
         if as_json:
             print_json({"ready": len(table)})
         else:
-            say(f"The features of {len(table):,} samples are ready.")
+            say(f"The features of {counted(len(table), 'sample')} are ready.")
         return
     cached.warn_of_narrow()
     ready, left_out = len(table) - len(cached.bad), len(cached.bad)
@@ -102,7 +103,7 @@ def prepare(
         return
     for file, reason in cached.bad.items():
         say(f"left out: {file}: {reason}", err=True)
-    say(f"{ready:,} images ready, {left_out:,} left out.")
+    say(f"{counted(ready, 'image')} ready, {left_out:,} left out.")
 
 
 def _describe(dataset: type[Dataset]) -> dict[str, Any]:

@@ -47,7 +47,10 @@ def command(
         print_json(splits)
         return
     name = f"{model.config.preset}, seed {model.config.seed}" + (f", on {on}" if on else "")
-    tables = [splits_table(name, splits, len(model.classes)), details_table("More figures", splits)]
+    tables = [
+        splits_table(name, splits, {"classes": model.classes, **known}),
+        details_table("More figures", splits),
+    ]
     if any(metrics["groups"] for metrics in splits.values()):
         tables.append(groups_table("Groups", splits, known))
     for table in tables:

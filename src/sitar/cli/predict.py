@@ -7,6 +7,7 @@ import typer
 
 from sitar.cli.imports import Import
 from sitar.cli.output import Device, say, standard_output
+from sitar.wording import counted
 
 NAMED = 5  # inputs that cannot be read, named on standard error
 
@@ -52,4 +53,4 @@ def command(
         say(f"cannot be read: {name}: {reason}", err=True)
     if out is not None:
         rest = f", {len(unreadable):,} cannot be read (column error)" if unreadable else ""
-        typer.echo(f"{predicted:,} inputs predicted{rest}: {out}")
+        typer.echo(f"{counted(predicted, 'input')} predicted{rest}: {out}")

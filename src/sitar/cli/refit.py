@@ -42,7 +42,7 @@ def command(
     if as_json:
         print_json({"run": str(folder.path), **result})
         return
-    table = splits_table(f"{result.get('preset')}, seed {result['seed']}", result["splits"])
+    table = splits_table(f"{result.get('preset')}, seed {result['seed']}", result["splits"], result)
     print_table(marked(table, result))
     print_table(expected_table(result))
     say(f"Run folder: {folder.path}")

@@ -9,6 +9,7 @@ import typer
 from sitar.cli.imports import Import
 from sitar.cli.output import Device, Json, Set, print_json, print_table, say
 from sitar.errors import ConfigError
+from sitar.wording import counted
 
 if TYPE_CHECKING:
     from sitar.sweeps.sweep import Request, Sweep
@@ -84,7 +85,7 @@ def command(
             file=sys.stderr,
         )
     if done.failed:
-        print(f"{len(done.failed)} runs failed. The same command tries them again.", file=sys.stderr)
+        print(f"{counted(len(done.failed), 'run')} failed. The same command tries again.", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -100,7 +101,7 @@ def _show(done: Sweep) -> None:
 def _list_runs(request: Request, as_json: bool) -> None:
     plan = request.plan
     if request.trials is not None and not as_json:
-        say(f"A search of {request.trials} trials, {len(plan.seeds)} seeds each, in {plan.root}.")
+        say(f"A search of {counted(request.trials, 'trial')}, {counted(len(plan.seeds), 'seed')} each, in {plan.root}.")
         return
     folders = [(plan.folder(point, seed), point, seed) for seed in plan.seeds for point in request.points]
     listed = [
@@ -114,7 +115,7 @@ def _list_runs(request: Request, as_json: bool) -> None:
     for run in listed:
         say(f"{run['folder']}  ({run['state']})")
     new = sum(run["state"] != "finished" for run in listed)
-    say(f"{len(listed)} runs, {new} to do. Chosen by {request.rule.name}.")
+    say(f"{counted(len(listed), 'run')}, {new} to do. Chosen by {request.rule.name}.")
 
 
 def _resources(text: str | None) -> dict[str, float]:

@@ -59,7 +59,7 @@ def command(
         print_json(result)
         return
     name = f"{result.get('preset', preset)}, seed {result['seed']}"
-    table = splits_table(name, result["splits"], len(result.get("classes", ())))
+    table = splits_table(name, result["splits"], result)
     print_table(marked(table, result))
     if "heads" in result:
         print_table(heads_table(result["heads"]))

@@ -20,6 +20,7 @@ from sitar.files import check_packing, user_path
 from sitar.images.bit_depth import BadImageError
 from sitar.images.parquet import IMAGE, Shard
 from sitar.images.remote import RemoteFile
+from sitar.wording import are, counted
 
 logger = logging.getLogger(__name__)
 IMAGES = (
@@ -50,8 +51,8 @@ def kinds_of(names: Iterable[str]) -> str:
 def warn_of_others(names: Iterable[str]) -> None:
     """Say which files are no images by their names, so that none is missed."""
     if others := [name for name in names if not is_image(name)]:
-        kinds = kinds_of(others)
-        logger.warning("%d files are left out, as their names are not those of images: %s.", len(others), kinds)
+        files, kinds = counted(len(others), "file"), kinds_of(others)
+        logger.warning("%s without the ending of an image %s left out: %s.", files, are(len(others)), kinds)
 
 
 def check_root(root: str | None, name: str, layout: str, advice: str = "") -> Path:
@@ -89,9 +90,10 @@ def check_paths(paths: Iterable[str], where: str) -> list[str]:
         )
     seen: set[str] = set()
     if twice := [file for file in files if file in seen or seen.add(file)]:
+        n = len(twice)
         raise DataError(
-            f"{len(twice):,} files are in {where} more than once, such as {twice[0]!r}: one image could be in training "
-            "and in the test. Remove the repeated lines."
+            f"{counted(n, 'file')} {are(n)} in {where} more than once, such as {twice[0]!r}: one image could be in "
+            "training and in the test. Remove the repeated lines."
         )
     return files
 

@@ -122,6 +122,10 @@ class Method(nn.Module):
         """Return the latent that `logits` goes through, or None if there is none."""
         return None
 
+    def why_no_vae(self) -> str:
+        """Say why `bottleneck` has no VAE, where it has none."""
+        return "This method has no VAE."
+
     def samples_shown(self) -> int | None:
         """Return how many training samples the method is shown. None means all of them."""
         return None

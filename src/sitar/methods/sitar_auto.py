@@ -216,6 +216,11 @@ class Auto(NetworkMethod):
             words.append("There are no pixels, so there is no bank of their properties.")
         return " ".join(words)
 
+    def why_no_vae(self) -> str:
+        name = CANDIDATES[int(self.chosen)]
+        of_a_vae = ". Its encoder and its classifier answer, without a decoder."
+        return f"{IN_WORDS[name]} was chosen{of_a_vae if name in WITH_NOISE else ', which has no VAE.'}"
+
     def facts(self) -> dict[str, Any]:
         """Return what was chosen and why. The epoch, and the rule that keeps it, are those of the chosen candidate."""
         found = {

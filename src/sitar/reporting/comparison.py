@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -16,7 +18,8 @@ from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, 
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
-LONGEST_NUMBER = 9  # digits of a number in the name of a group
+LONGEST_LABEL = 40  # characters that a sentence of a report has room for
+SEED = re.compile(r"seed\d+")  # the name of a folder
 REFIT = (ANSWERS, DIGEST, FEATURES)  # settings of a run that `sitar refit` has made; labels say them in words
 
 
@@ -132,6 +135,43 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     return runs
 
 
+def usable_runs(
+    paths: Sequence[Path], purpose: str, needed: Callable[[Run], Any] = lambda run: None
+) -> tuple[list[Run], list[tuple[str, str]]]:
+    """Read finished runs, each of them once. Return them, and (path, reason) of what is left out.
+
+    `needed` reads what the purpose needs besides settings and result, and raises where it is damaged.
+    """
+    runs: list[Run] = []
+    left_out: list[tuple[str, str]] = []
+    seen: dict[str, Path] = {}
+    for path in paths:
+        try:
+            run = Run.read(RunFolder(path))
+            needed(run)
+            identity = _identity(run)
+        except RunError as error:
+            left_out.append((str(path), str(error)))
+            continue
+        if identity in seen:
+            left_out.append((str(path), f"It is the same run as {str(seen[identity])!r}: settings, seed and data."))
+            continue
+        seen[identity] = path
+        runs.append(run)
+    if not runs:
+        reasons = [reason for _, reason in left_out] + [hint for path in paths if (hint := _all_in(path))]
+        raise RunError(f"No finished run to {purpose}. " + " ".join(reasons))
+    return runs, left_out
+
+
+def _all_in(path: Path) -> str:
+    """Say how to give all runs in a folder, where runs lie in it or in its folders: runs/DATASET/METHOD/seed0."""
+    for deeper in (1, 2, 3):
+        if any(path.glob("*/" * deeper + RunFolder(path).config_file.name)):
+            return f"To take all runs in {str(path)!r}, write {shlex.quote(str(path))}{'/*' * deeper}."
+    return ""
+
+
 def group_runs(runs: Sequence[Run]) -> list[Row]:
     """Put runs together that differ only in the seed. A row is labelled by preset and by what else differs.
 
@@ -206,25 +246,11 @@ def compare_runs(paths: Sequence[Path], *, with_paths: bool = True) -> tuple[lis
 
     Without `with_paths`, settings tell no folder of this machine.
     """
+    runs, left_out = usable_runs(paths, "report on", lambda run: (_data(run), run.metrics))
     of_data: dict[str, list[Run]] = {}
-    left_out: list[tuple[str, str]] = []
-    seen: dict[str, Path] = {}
-    for path in paths:
-        try:
-            run = Run.read(RunFolder(path))
-            key, data, _ = _identity(run), _data(run), run.metrics
-            if not with_paths:
-                run = replace(run, config=shareable(run.config), result=shareable(run.result))
-        except RunError as error:
-            left_out.append((str(path), str(error)))
-            continue
-        if key in seen:
-            left_out.append((str(path), f"It is the same run as {str(seen[key])!r}: settings, seed and data."))
-            continue
-        seen[key] = path
-        of_data.setdefault(data, []).append(run)
-    if not of_data:
-        raise RunError("No finished run to report on. " + " ".join(reason for _, reason in left_out))
+    for run in runs:
+        shown = run if with_paths else replace(run, config=shareable(run.config), result=shareable(run.result))
+        of_data.setdefault(_data(run), []).append(shown)
     comparisons = [replace(_comparison(runs), with_paths=with_paths) for runs in of_data.values()]
     return _named(comparisons), left_out
 
@@ -277,7 +303,7 @@ def _data(run: Run) -> str:
 
 
 def _comparison(runs: list[Run]) -> Comparison:
-    rows = _shorter(group_runs(runs))
+    rows = _named_by_folder(_shorter(group_runs(runs)))
     compared = [
         ComparedRun(
             run.folder,
@@ -301,16 +327,21 @@ def _shorter(rows: list[Row]) -> list[Row]:
     return [replace(row, label=label) for row, label in zip(rows, short, strict=True)]
 
 
-def named_group(group: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> str:
-    """Write `label=1,place=0` with the names of class and value, as far as they are known."""
-    label, _, rest = group.partition(",")
-    name = _name_at(label.removeprefix("label="), classes) or label
-    attribute, _, place = rest.rpartition("=")
-    value = _name_at(place, attributes.get(attribute, ())) or place
-    described = value if attribute in value else f"{attribute} {value}"  # such as not Male
-    return f"{name}, {described}" if rest else name
+def _named_by_folder(rows: list[Row]) -> list[Row]:
+    """Return labels that are too long for a sentence as the names of their folders, where all rows stay apart."""
+    labels = [(_folder_name(row) if len(row.label) > LONGEST_LABEL else None) or row.label for row in rows]
+    if len({*labels}) < len(rows):
+        return rows
+    return [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
 
 
-def _name_at(place: str, names: Sequence[str]) -> str | None:
-    known = place.isdecimal() and len(place) <= LONGEST_NUMBER and int(place) < len(names)
-    return names[int(place)] if known else None
+def _folder_name(row: Row) -> str | None:
+    """Return the name that a user gave to the folder of a row, or to that around its folders seed0, seed1, ..., if any.
+
+    By default the folder around them is called as the preset, which says nothing of the other settings.
+    """
+    paths = [run.folder.path.absolute() for run in row.runs]
+    named = {path.parent if SEED.fullmatch(path.name) else path for path in paths}
+    if len(named) > 1 or any(path.as_posix().endswith(f"/{row.runs[0].config.get('preset')}") for path in named):
+        return None
+    return named.pop().name

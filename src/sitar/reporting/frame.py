@@ -11,6 +11,7 @@ from sitar.errors import ConfigError, RunError
 from sitar.files import user_path
 from sitar.given import KEYS, given_to
 from sitar.run_folder import Run, RunFolder
+from sitar.wording import are, counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -57,7 +58,8 @@ def _runs(place: Place) -> Iterator[Run]:
     if not done:
         raise RunError(f"There is no finished run in {str(folder.path)!r}, nor in the folders below it.")
     if len(done) < len(below):
-        logger.warning("%d runs in %r are not finished: left out.", len(below) - len(done), str(folder.path))
+        n = len(below) - len(done)
+        logger.warning("%s in %r %s not finished: left out.", counted(n, "run"), str(folder.path), are(n))
     yield from (Run.read(one) for one in done)
 
 

@@ -50,6 +50,17 @@ class Run:
         return self.folder.metrics()
 
     @cached_property
+    def chosen(self) -> str | None:
+        """Return which of its candidates answers, where the method has trained several in phases of their names."""
+        chosen = self.result.get("auto", {}).get("chosen")
+        return chosen if any(line.get("phase") == chosen for line in self.metrics) else None
+
+    @cached_property
+    def epochs(self) -> list[dict[str, Any]]:
+        """Return the metrics of the model that answers: those of the candidate that was chosen, or else all."""
+        return [line for line in self.metrics if self.chosen is None or line.get("phase") == self.chosen]
+
+    @cached_property
     def environment(self) -> dict[str, Any]:
         try:
             return self.folder.environment() or {}

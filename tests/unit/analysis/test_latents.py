@@ -11,12 +11,12 @@ import torch
 
 from sitar.analysis.latents import bottleneck_of, ordered, posterior_means, shortcut_scores, vae_of
 from sitar.errors import RunError
-from sitar.methods.base import Bottleneck
+from sitar.methods.base import Bottleneck, Method
 from sitar.models import VAE, Classifier, ConvDecoder, ConvEncoder, Network
 
 
 def model_of(bottleneck: Bottleneck | None, batch: int = 16) -> Any:
-    method = SimpleNamespace(bottleneck=lambda: bottleneck, evaluation_batch=batch)
+    method = SimpleNamespace(bottleneck=lambda: bottleneck, why_no_vae=Method().why_no_vae, evaluation_batch=batch)
     return SimpleNamespace(method=method, encoder=None, device=torch.device("cpu"))
 
 

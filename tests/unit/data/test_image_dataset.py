@@ -139,7 +139,7 @@ def test_bar_from_made_up_files(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "BAR has other counts than published. In total: train + val 30 (published 1,941), test 30 (" in line
     assert line.endswith(f"`sitar data check bar --root {root}` shows every group.")
     (root / "train" / "swimming_1.png").write_bytes(png(photo(1)))
-    with pytest.raises(DataError, match=r"1 files are of no class of BAR, such as 'train/swimming_1\.png'"):
+    with pytest.raises(DataError, match=r"1 file is of no class of BAR, such as 'train/swimming_1\.png'"):
         BAR.samples(BARConfig(root=str(root)))
     with pytest.raises(DataError, match=r"no files of BAR.*sitar data prepare bar"):
         BAR.samples(BARConfig(root=str(tmp_path / "cache")))

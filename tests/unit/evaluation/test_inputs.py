@@ -103,7 +103,7 @@ def test_files_that_are_no_images_are_counted_as_those_of_training_are(
     (tmp_path / "a.png").write_bytes(made_data.image(1))
     (tmp_path / "notes.txt").write_text("none")
     assert read_inputs(tmp_path, model).names == ["a.png"]
-    assert "1 files are left out, as their names are not those of images: .txt (1)." in caplog.text
+    assert "1 file without the ending of an image is left out: .txt (1)." in caplog.text
 
 
 @pytest.mark.parametrize("read", [read_inputs, lambda path, model: list(input_windows(path, model, 2)[1])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 import torch
 
 from helpers.runs import TINY_TRAIN, fresh, load_data, run, settings, weights
+from sitar.analysis.latents import vae_of
 from sitar.data.nuisances import BANK
 from sitar.data.types import Task, observed, to_float
-from sitar.errors import ConfigError
+from sitar.errors import ConfigError, RunError
 from sitar.functional.gate import TAU, Reading, read_gate, usable_information
 from sitar.methods import data_for
 from sitar.methods.sitar import SITAR
@@ -56,6 +58,15 @@ def test_sitar_answers_where_its_gate_is_open(monkeypatch: pytest.MonkeyPatch) -
     assert torch.equal(method.logits(X), method.sitar.eval().logits(X))
     assert not torch.allclose(method.logits(X), before)
     assert method.facts()["auto"]["chosen"] == "sitar"
+
+
+def test_explanations_say_which_candidate_has_no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"sitar": "SITAR was chosen. Its encoder and its", "erm": "ERM was chosen, which has no VAE."}
+    for name, gate in (("sitar", OPEN), ("erm", SHUT)):
+        method, _ = chosen(monkeypatch, {"sitar": gate, "bank": gate}, {"sitar": 1.0, "bank": 0.0})
+        model: Any = SimpleNamespace(method=method)
+        with pytest.raises(RunError, match=words[name]):
+            vae_of(model)
 
 
 def test_without_a_simple_cue_there_is_no_noise_on_images(monkeypatch: pytest.MonkeyPatch) -> None:

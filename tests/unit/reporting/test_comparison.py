@@ -95,3 +95,32 @@ def test_a_table_of_one_run_has_the_marks_of_what_it_was_given() -> None:
         True,
         True,
     ]
+
+
+def told(path: Path, *names: str, seed: int = 0) -> Path:
+    """A run that was told what to ignore, of the same preset as all such runs."""
+    run = make_run(path, "sitar", seed=seed, explained=False)
+    config = run.read_config()
+    run.write_config({**config, "method": {**config["method"], "nuisances": list(names)}})
+    return run.path
+
+
+def test_a_report_calls_rows_with_long_labels_as_their_folders(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "plain", "erm", explained=False).path,
+        told(tmp_path / "hospital", "the hospital, by its column in the table"),
+        *(told(tmp_path / "corner" / f"seed{seed}", "the top left corner of the image", seed=seed) for seed in (0, 1)),
+        told(tmp_path / "short", "x"),
+    ]
+    (comparison,), _ = compare_runs(runs)
+    assert [row.label for row in comparison.rows] == ["erm", "hospital", "corner", "sitar method.nuisances=['x']"]
+    assert [run.label for run in comparison.runs][2:4] == ["corner, seed 0", "corner, seed 1"]
+    default = told(tmp_path / "made" / "sitar" / "seed0", "what is told by no name of a folder")
+    (comparison,), _ = compare_runs([*runs, default])
+    assert comparison.rows[-1].label.startswith("sitar method.nuisances="), "nobody has chosen the name sitar"
+    rows = group_runs(read_runs(runs))
+    assert rows[1].label.startswith("made/sitar method.nuisances=['the hospital"), "compare --against takes labels"
+    twin = told(tmp_path / "elsewhere" / "hospital", "another hospital, which lies in another folder")
+    (comparison,), _ = compare_runs([*runs, twin])
+    assert len({row.label for row in comparison.rows}) == len(comparison.rows)
+    assert "hospital" not in [row.label for row in comparison.rows], "two folders have this name"

@@ -61,7 +61,7 @@ def test_runs_come_in_any_form(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     other = make_run(tmp_path / "runs" / "b", seed=1, explained=False)
     (other.path / "done").unlink()
     assert frame(tmp_path / "runs").equals(one)
-    assert "1 runs in" in caplog.text
+    assert "1 run in" in caplog.text
     with pytest.raises(RunError, match="is not finished"):
         frame(other)
 

@@ -125,7 +125,7 @@ def test_a_run_that_fails_stops_no_other_and_is_tried_again(tmp_path: Path) -> N
     assert found.record["unfinished"] == 1
     assert found.chosen is not None
     assert found.chosen["name"] == "method.alpha=0", "a point that lacks a seed is not chosen"
-    assert "1 runs are not finished" in found.table().note
+    assert "1 run is not finished" in found.table().note
     again = made(tmp_path, engine := InProcess())
     assert [Path(job.folder).name for job in engine.done] == ["seed1"]
     assert again.failed == []

@@ -21,6 +21,7 @@ from sitar.evaluation.trained_model import TrainedModel, load
 from sitar.progress import ShownProgress
 from sitar.run_folder import RunFolder
 from sitar.splits import TEST_SPLITS
+from sitar.wording import are, counted
 
 
 def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", progress: bool = True) -> Pool:
@@ -48,7 +49,9 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
     names = _common(inputs)
     if bad := {name: reason for one in inputs for name, reason in one.unreadable.items()}:
         name, reason = next(iter(bad.items()))
-        notes.append(f"{len(bad):,} images cannot be read and are left out, such as {name}: {reason}.")
+        notes.append(
+            f"{counted(len(bad), 'image')} cannot be read and {are(len(bad))} left out, such as {name}: {reason}."
+        )
     inputs = [_only(one, names) for one in inputs]
     heads = [_heads(model) for model in models]
     predictions = np.stack(

@@ -17,6 +17,7 @@ from sitar.analysis.ask import words
 from sitar.analysis.ask.evidence import Evidence
 from sitar.analysis.ask.pool import Pool
 from sitar.errors import ConfigError, DataError
+from sitar.wording import counted
 
 SURE = 0.95
 CLOSE = 0.01
@@ -65,7 +66,7 @@ def choose(pool: Pool, answers: Answers) -> Choice:
     evidence = Evidence.read(pool, answers)
     if evidence.n < FEWEST:
         raise DataError(
-            f"{words.counted(evidence.n, 'answer')} cannot choose: at least {FEWEST} are needed. `sitar ask` with the "
+            f"{counted(evidence.n, 'answer')} cannot choose: at least {FEWEST} are needed. `sitar ask` with the "
             "same runs, images and answers asks for more."
         )
     return judge(evidence)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.next_image import DISPUTED, SHARES, probabilities
 from sitar.analysis.ask.pool import Pool
-from sitar.analysis.ask.words import counted
 from sitar.errors import DataError
+from sitar.wording import are, counted
 
 DRAWS = 4000
 PRIOR = 1.0  # answers that the prior weighs as much as
@@ -30,8 +30,9 @@ PRIOR = 1.0  # answers that the prior weighs as much as
 def check_classes(answers: Sequence[Answer], classes: Sequence[str]) -> None:
     """Refuse answers that name no class."""
     if wrong := [line for line in answers if line.answer not in classes]:
+        n = len(wrong)
         raise DataError(
-            f"{counted(len(wrong), 'answer')} name no class of the candidates, such as {wrong[0].answer!r} for "
+            f"{counted(n, 'answer')} {are(n)} no class of the candidates, such as {wrong[0].answer!r} for "
             f"{wrong[0].image!r}. The classes are {', '.join(classes)}. Correct the file; nothing in it was changed."
         )
 

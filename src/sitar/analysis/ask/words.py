@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sitar.wording import counted
+
 
 def nothing_to_choose(candidates: int, accuracy: str | None) -> str:
     """Say why no answer can choose. `accuracy` is that of the candidates, or None if the answers are too few."""
@@ -44,11 +46,6 @@ def either_will_do(leader: str, close: float) -> str:
 def with_interval(value: float, interval: tuple[float, float]) -> str:
     """Write a share with its interval."""
     return f"{percent(value)} ({percent(interval[0])} to {percent(interval[1])})"
-
-
-def counted(n: int, what: str) -> str:
-    """Write a number of things."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def percent(value: float) -> str:

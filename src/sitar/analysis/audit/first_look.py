@@ -27,6 +27,7 @@ from sitar.analysis.thumbnails import thumbnails
 from sitar.config import NamedConfig
 from sitar.data.image_properties import feature_properties, image_properties
 from sitar.data.types import Data, class_counts
+from sitar.wording import counted
 
 MOST_SAMPLES = 10_000  # training samples that are looked at, drawn at random where there are more
 MOST_SHOWN = 6  # cues with pictures
@@ -67,7 +68,9 @@ def first_look(config: NamedConfig, data: Data, features: Sequence[str] = ()) ->
     }
     name, fewest = min(counts.items(), key=lambda item: item[1])
     if fewest < LEAST_SAMPLES:
-        words = f"Too few samples for a first look: class {name!r} has {fewest} training samples, and at least "
+        words = (
+            f"Too few samples for a first look: class {name!r} has {counted(fewest, 'training sample')}, and at least "
+        )
         look["verdict"] = {"kind": "too few", "words": f"{words}{LEAST_SAMPLES} of each class are needed."}
         return look, {}
     columns = written_down(config, data, index.numpy())

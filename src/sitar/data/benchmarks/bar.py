@@ -18,6 +18,7 @@ from sitar.errors import DataError
 from sitar.images.download import Download
 from sitar.images.files import Files, places
 from sitar.registry import DATASETS
+from sitar.wording import are, counted
 
 CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")
 VAL_SHARE = 0.1
@@ -50,7 +51,8 @@ class BAR(ImageDataset):
         images = cls._images(config)
         action = [name.partition("/")[2].rpartition("_")[0] for name in images]
         if strange := [name for name, a in zip(images, action, strict=True) if a not in CLASSES]:
-            raise DataError(f"{len(strange)} files are of no class of BAR, such as {strange[0]!r}. {_expected()}")
+            n = len(strange)
+            raise DataError(f"{counted(n, 'file')} {are(n)} of no class of BAR, such as {strange[0]!r}. {_expected()}")
         if not images:
             raise cls.missing(config)
         label = np.array([CLASSES.index(a) for a in action])

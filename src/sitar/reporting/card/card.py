@@ -17,12 +17,14 @@ from sitar.given import kinds_of
 from sitar.privacy import last_name, shareable
 from sitar.reporting.card.front_matter import front_matter
 from sitar.reporting.card.markdown import Markdown, escaped
-from sitar.reporting.comparison import group_runs, named_group, read_runs
+from sitar.reporting.comparison import group_runs, read_runs
+from sitar.reporting.groups import named_group
 from sitar.reporting.html.bars import interval_of, wilson
 from sitar.reporting.html.sentences import listed
 from sitar.reporting.tables.table import HEADLINE, chance, percent, percent_range
 from sitar.run_folder import PLACES, Run, RunFolder, flat, preset_name, without_places
 from sitar.splits import EVALUATION_SPLITS, TEST_SPLITS, VAL, deciding_split
+from sitar.wording import counted
 
 logger = logging.getLogger(__name__)
 FEW = 30  # samples of a group below which its interval says little
@@ -280,9 +282,9 @@ def _shape(run: Run) -> str | None:
     if not shape:
         return None
     if len(shape) == 1:
-        return f"{shape[0]} features as float32"
+        return f"{counted(shape[0], 'feature')} as float32"
     how = _resized(data["crop_pct"]) if "crop_pct" in data else ""  # images of files
-    return f"images of {shape[1]} x {shape[2]} pixels and {shape[0]} channels as uint8{how}"
+    return f"images of {shape[1]} x {shape[2]} pixels and {counted(shape[0], 'channel')} as uint8{how}"
 
 
 def _resized(crop_pct: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from sitar.reporting.groups import has_empty_group
 from sitar.reporting.tables.table import HEADLINE
 from sitar.run_folder import Run
 
@@ -55,8 +56,10 @@ def _licence(licence: str | None) -> dict[str, str]:
 
 
 def _metrics(run: Run, split: str) -> list[dict[str, Any]]:
+    """Return the metrics that a hub ranks by: no worst group where it may be one without a sample."""
     figures = run.result["splits"][split]
-    known = [(metric, figures.get(metric)) for metric in HEADLINE]
+    compared = [metric for metric in HEADLINE if metric != "worst_group" or not has_empty_group(figures)]
+    known = [(metric, figures.get(metric)) for metric in compared]
     return [
         {"type": "accuracy", "name": NAMES[metric], "value": round(value, 4)}
         for metric, value in known

@@ -11,12 +11,11 @@ from sitar.errors import RunError
 from sitar.given import ANSWERS, KINDS
 from sitar.reporting.against import ONE_SEED, OVER_BOTH, Verdict
 from sitar.reporting.against import judge as judge_pairs
-from sitar.reporting.comparison import Comparison, Row, named_group
+from sitar.reporting.comparison import Comparison, Row
+from sitar.reporting.groups import MOST_NAMED, empty_groups, small_groups
 from sitar.reporting.html.bars import Bar, metric_bars
 from sitar.reporting.tables.table import chance, percent
 from sitar.run_folder import flat
-
-MOST_NAMED = 5
 
 
 def summary(comparison: Comparison) -> list[str]:
@@ -27,13 +26,13 @@ def summary(comparison: Comparison) -> list[str]:
     known = sorted((bar for bar in bars if bar.value is not None), key=lambda bar: -(bar.value or 0))
     rivals = [bar for bar in known if not comparison.rows[bar.color].was_given_more]
     judge = Judge(split, metric)
-    sentences = [_size(comparison)]
+    sentences = [_size(comparison), *_unknown_groups(comparison, split)]
     sentences += _leader(rivals, split, name) + _first_two(comparison, rivals, judge)
     for kind in KINDS:  # a row that was given several is named with the first of them
         rows = [bar for bar in known if comparison.rows[bar.color].kinds[:1] == [kind]]
         sentences += _apart(rows, kind.apart, split, name)
     sentences += _against_baseline(comparison, judge, f"in {name} on {split}")
-    sentences += _empty_groups(comparison, split) + _expected(comparison)
+    sentences += _expected(comparison)
     if missing := [bar.label for bar in bars if bar.value is None]:
         sentences.append(f"No {name} accuracy on {split}: {', '.join(missing)}.")
     return (
@@ -134,18 +133,12 @@ def _apart(bars: list[Bar], given: str, split: str, name: str) -> list[str]:
     return [f"{given}, in {name} on {split}: {values}."]
 
 
-def _empty_groups(comparison: Comparison, split: str) -> list[str]:
-    """Say which groups have no sample, because then no number of the split tells what a model does on them."""
-    groups = next((m["groups"] for row in comparison.rows for m in _results(row, split) if m.get("groups")), {})
-    empty = [group for group, found in groups.items() if found["n"] == 0]
-    if not empty:
-        return []
-    names = [named_group(group, comparison.classes, comparison.attributes) for group in empty]
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    named = f"{' or '.join(names[:MOST_NAMED])}{more}"
-    unknown = "So its numbers do not tell whether a model follows the shortcut."
+def _unknown_groups(comparison: Comparison, split: str) -> list[str]:
+    """Say first of which groups no number tells what a model does on them, or little."""
+    figures = next((m for row in comparison.rows for m in _results(row, split) if m.get("groups")), {})
+    about = split, figures, comparison.classes, comparison.attributes
     asking = "`sitar ask` asks about images from where the model will be used."
-    return [f"No sample of {split} is of {named}. {unknown} {asking}"]
+    return [f"{said} {asking}" for said in empty_groups(*about)] + small_groups(*about)
 
 
 def _expected(comparison: Comparison) -> list[str]:
@@ -171,14 +164,14 @@ def _results(row: Row, split: str) -> list[Any]:
 
 
 def _chance(comparison: Comparison, bars: list[Bar], split: str, metric: str) -> list[str]:
-    """Say what a head has that knows nothing, and which rows have no more."""
+    """Say what a classifier has that knows nothing, and which rows have no more."""
     level = chance(metric, len(comparison.classes)) if comparison.classes else None
     if metric != "worst_group" or level is None:
         return []
     below = [bar.label for bar in bars if bar.value is not None and bar.value <= level]
     who = f"; {listed(below[:MOST_NAMED])}{' and others' if len(below) > MOST_NAMED else ''} " if below else ""
     have = f"{who}{'has' if len(below) == 1 else 'have'} no more on {split}" if below else ""
-    return [f"A head that knows nothing has {percent(level)} % in every group{have}."]
+    return [f"A classifier that knows nothing has {percent(level)} % in every group{have}."]
 
 
 def _range(bar: Bar) -> str:

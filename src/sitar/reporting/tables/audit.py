@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sitar.reporting.tables.table import Table
+from sitar.wording import counted
 
 
 def first_look_table(look: Mapping[str, Any], most: int = 12) -> Table:
@@ -21,7 +22,7 @@ def first_look_table(look: Mapping[str, Any], most: int = 12) -> Table:
     note += f"{look['chance']:.2f}); a cue tells the label if the interval lies above {look['rule']['bar']:.2f}. "
     note += f"All intervals hold together with {100 * look['rule']['level']:.0f} %."
     if len(look["cues"]) > most:
-        note += f" {len(look['cues']) - most} more cues in audit.json."
+        note += f" {counted(len(look['cues']) - most, 'more cue')} in audit.json."
     columns = ["cue", "kind", "accuracy", "tells the label", "samples that contradict"]
     return Table("First look: what alone tells the label", columns, rows, note)
 
@@ -44,7 +45,7 @@ def audit_table(audit: Mapping[str, Any], most: int = 10) -> Table:
     if not all(axis["used"] for axis in audit["axes"][:most]):
         note += " * is not used by the VAE, and does not count."
     if len(audit["axes"]) > most:
-        note += f" {len(audit['axes']) - most} more axes in audit.json."
+        note += f" {counted(len(audit['axes']) - most, 'more axis', 'more axes')} in audit.json."
     return Table(f"Audit of {audit['preset']}, seed {audit['seed']}", columns, rows, note)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sitar.reporting.comparison import name_of
 from sitar.reporting.tables.table import Table, percent
+from sitar.wording import counted
 
 Explanation = Mapping[str, Any]
 
@@ -45,11 +46,11 @@ def _shared_axes_table(measured: Sequence[Explanation], most: int) -> Table:
         values = [f"{explanation['shared_axes']['values'][i]:.3g}" for explanation in measured]
         rows.append([str(shared["axes"][i]), f"{shared['v'][i]:.2f}", *values])
     note = (
-        f"Mean change of the logits a standard deviation of the axis, at {shared['n']:,} held-out samples, decoded by "
-        f"the VAE in {shared['run']}."
+        f"Mean change of the logits per standard deviation of the axis, at {shared['n']:,} held-out samples, decoded "
+        f"by the VAE in {shared['run']}."
     )
     if len(shared["axes"]) > most:
-        note += f" {len(shared['axes']) - most} more axes in explain.json."
+        note += f" {counted(len(shared['axes']) - most, 'more axis', 'more axes')} in explain.json."
     columns = ["axis", "v", *map(name_of, measured)]
     return Table(f"On the axes of {shared['preset']}, seed {shared['seed']}", columns, rows, note)
 

@@ -12,6 +12,7 @@ from sitar.given import notes
 from sitar.registry import metrics
 from sitar.reporting.against import Verdict, goodness, judge
 from sitar.reporting.comparison import Row
+from sitar.reporting.groups import NO_GROUPS, notes_on_groups
 from sitar.reporting.tables.differences import verdict_record
 from sitar.reporting.tables.table import CHANCE, HEADLINE, KNOWLEDGE, Table, chance, percent
 from sitar.splits import TEST_SPLITS
@@ -22,7 +23,7 @@ BOLD_NOTE = "Bold: the best, where it can be told apart from the next."
 def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table:
     """Show mean and deviation over seeds on every test split, one line for each row of runs.
 
-    Where groups exist, the last line is what a head has that knows nothing.
+    Where groups exist, the last line is what a classifier has that knows nothing.
     """
     shown = shown_in(rows, names)
     columns = ["runs", "seeds", *(f"{split} {metrics()[name].short}" for split, name in shown)]
@@ -38,7 +39,11 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table
     note = (
         f"Percent, mean ± standard deviation over seeds. Data: {', '.join(datasets)}. Epoch: {', '.join(selections)}."
     )
-    note = " ".join([note, *notes([row.results[0] for row in rows])])
+    results = [row.results[0] for row in rows]
+    worst = [split for split, name in shown if name == "worst_group"]
+    dashes = any(_has([row], s, "average") and not _has([row], s, "worst_group") for row in rows for s in worst)
+    about = [NO_GROUPS] * dashes + notes_on_groups(results, worst)
+    note = " ".join([note, *about, *notes(results)])
     return Table("Comparison", columns, lines, note)
 
 

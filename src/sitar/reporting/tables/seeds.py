@@ -8,6 +8,7 @@ from typing import Any
 
 from sitar import given
 from sitar.registry import metrics
+from sitar.reporting.groups import notes_on_groups
 from sitar.reporting.tables.table import HEADLINE, Table, percent
 from sitar.splits import TEST_SPLITS, VAL
 
@@ -31,7 +32,10 @@ def seeds_table(title: str, results: Mapping[int, Mapping[str, Any] | None]) -> 
     notes = ["Percent; the mean is given with the standard deviation over seeds."]
     if len(done) < len(results):
         notes.append(f"{len(results) - len(done)} of {len(results)} seeds have failed.")
-    return Table(given.marked(title, done[0]) if done else title, columns, rows, " ".join([*notes, *given.notes(done)]))
+    notes += notes_on_groups(done[:1], [split for split, metric in shown if metric == "worst_group"]) + given.notes(
+        done
+    )
+    return Table(given.marked(title, done[0]) if done else title, columns, rows, " ".join(notes))
 
 
 def _value(result: Mapping[str, Any] | None, split: str, metric: str) -> float | None:

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from sitar.registry import metrics
-from sitar.reporting.comparison import named_group
+from sitar.reporting.groups import NO_GROUPS, named_group, notes_on_groups
 from sitar.reporting.tables.table import HEADLINE, Table, chance, percent, percent_range
 
 
-def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], classes: int = 0) -> Table:
+def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], result: Mapping[str, Any]) -> Table:
     """Show average and worst group with their intervals, one row for each split. It fits a terminal of 80 columns.
 
-    Where there are groups and the number of classes is known, the last row is what a head has that knows nothing.
+    Where there are groups and the classes are known, the last row is what a classifier has that knows nothing. `result`
+    is the record of the run.
     """
+    classes = len(result.get("classes") or ())
     rows = []
     for name, figures in splits.items():
         intervals = figures.get("intervals") or {}
@@ -26,7 +28,10 @@ def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], classes: i
         guess = [cell for metric in HEADLINE for cell in (percent(chance(metric, classes)), "–")]
         rows.append(["chance", "–", *guess])  # short, for a narrow terminal
     columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
-    return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples.")
+    notes = ["Percent; ranges are bootstrap intervals over samples."]
+    notes += [NO_GROUPS] if any(figures["worst_group"] is None for figures in splits.values()) else []
+    notes += notes_on_groups([{**result, "splits": splits}], splits)
+    return Table(title, columns, rows, " ".join(notes))
 
 
 def details_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:

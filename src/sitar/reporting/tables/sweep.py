@@ -9,6 +9,7 @@ from sitar import given
 from sitar.registry import metrics
 from sitar.reporting.tables.table import HEADLINE, Table, percent
 from sitar.splits import TEST_SPLITS, VAL
+from sitar.wording import are, counted
 
 BY_GROUPS = "‖"
 BY_GROUPS_NOTE = f"{BY_GROUPS} chosen with the help of groups of val: an upper bound, where groups are not known."
@@ -45,8 +46,8 @@ def _note(record: Mapping[str, Any]) -> str:
     if rule["reads_groups"]:
         notes.append(BY_GROUPS_NOTE)
     notes += given.notes(points)
-    if record["unfinished"]:
-        notes.append(f"{record['unfinished']} runs are not finished, and a point that lacks one is not chosen.")
+    if n := record["unfinished"]:
+        notes.append(f"{counted(n, 'run')} {are(n)} not finished, and a point that lacks one is not chosen.")
     if record["mixed_data"]:
         notes.append("The data has changed between these runs, so they cannot be compared: sweep into another folder.")
     return " ".join(notes)

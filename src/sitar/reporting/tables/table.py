@@ -11,7 +11,7 @@ from sitar.registry import metrics
 
 HEADLINE = ("average", "worst_group")  # the metrics that every table shows
 KNOWLEDGE = ("core_auc", "shortcut_auc")  # what predictions know and follow, shown where groups exist
-CHANCE = "knows nothing (chance)"  # the row of a head that guesses: a fair coin over the classes
+CHANCE = "knows nothing (chance)"  # the row of a classifier that guesses: a fair coin over the classes
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def percent(value: float | None) -> str:
 
 
 def chance(name: str, classes: int) -> float | None:
-    """Return the value of a metric in expectation, for a head that knows nothing: a fair coin over the classes.
+    """Return the value of a metric in expectation, for a classifier that knows nothing: a fair coin over the classes.
 
     It is None where a coin has no such value. The mean of the worst group of many coins is a little lower than that of
     each group, because it is a minimum; the accuracy of a coin in a given group is what is meant here.

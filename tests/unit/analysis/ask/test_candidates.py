@@ -65,7 +65,7 @@ def test_an_image_that_cannot_be_read_is_left_out_and_said(place: Path, tmp_path
     (images / "broken.png").write_bytes(b"no image")
     pool = read_pool([place / "a", place / "b"], images, None, "cpu")
     assert len(pool) == 5
-    assert "1 images cannot be read and are left out, such as broken.png" in pool.notes[0]
+    assert "1 image cannot be read and is left out, such as broken.png" in pool.notes[0]
 
 
 def test_a_name_with_a_line_break_is_refused(place: Path, tmp_path: Path) -> None:

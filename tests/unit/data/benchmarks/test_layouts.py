@@ -330,9 +330,9 @@ def test_the_real_lists_as_csv_files(test_data: Path, tmp_path: Path) -> None:
         (Waterbirds, "1,../a.jpg,0,0,0,x", r"In Waterbirds' metadata\.csv 1 paths lead out.*'\.\./a\.jpg'"),
         (Waterbirds, "1,/a.jpg,0,0,0,x", "1 paths lead out of data.root, such as '/a.jpg'"),
         (Waterbirds, "1,,0,0,0,x", "1 paths are empty"),
-        (Waterbirds, "1,c/../b.jpg,0,2,0,x", r"1 files are in Waterbirds' metadata\.csv more than once.*'b\.jpg'"),
+        (Waterbirds, "1,c/../b.jpg,0,2,0,x", r"1 file is in Waterbirds' metadata\.csv more than once.*'b\.jpg'"),
         (Camelyon17, "1,a/../../../..,4,3328,1,1,0,4,0", r"In Camelyon17's metadata\.csv 1 paths lead out"),
-        (Camelyon17, "1,004,4,3328,0,1,0,1,0", r"1 files are in Camelyon17's metadata\.csv more than once"),
+        (Camelyon17, "1,004,4,3328,0,1,0,1,0", r"1 file is in Camelyon17's metadata\.csv more than once"),
     ],
 )
 def test_strange_values_are_named(dataset: Any, line: str, message: str, root: Path) -> None:

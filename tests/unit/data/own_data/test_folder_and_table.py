@@ -99,7 +99,7 @@ def test_files_that_are_no_images_are_counted(folder: Path, caplog: pytest.LogCa
         (folder / name).write_bytes(b"")
     after = Folder.samples(FolderConfig(root=str(folder)))
     assert (after.files == before.files).all()  # hidden files are none
-    said = "4 files are left out, as their names are not those of images: .heic (2), .txt (1), no ending (1)."
+    said = "4 files without the ending of an image are left out: .heic (2), .txt (1), no ending (1)."
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
@@ -219,7 +219,7 @@ GOOD = [{"path": f"{i}.png", "label": "ab"[i % 2], "split": "train"} for i in ra
             {},
             "1 of 11 samples have no value in 'label', the first is sample 11",
         ),
-        ([*GOOD, {"path": "3.png", "label": "a", "split": "train"}], {}, "1 files are in the table more than once"),
+        ([*GOOD, {"path": "3.png", "label": "a", "split": "train"}], {}, "1 file is in the table more than once"),
         ([*GOOD, {"path": "../x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out.*'\.\./x\.png'"),
         ([*GOOD, {"path": "/etc/x.png", "label": "a", "split": "train"}], {}, r"1 paths lead out"),
         ([*GOOD, {"path": "a/../3.png", "label": "a", "split": "train"}], {}, r"more than once, such as '3\.png'"),

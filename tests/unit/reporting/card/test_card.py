@@ -45,6 +45,17 @@ def test_the_front_matter_is_what_the_hub_reads(tmp_path: Path) -> None:
     }
 
 
+def test_a_worst_group_that_may_be_an_empty_one_is_not_published(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    splits = folder.result()["splits"]
+    splits["ood_test"]["groups"]["label=0,place=1"] = {"n": 0, "accuracy": None}
+    change(folder, splits=splits)
+    data = ModelCard.load(write_card([folder.path], tmp_path / "README.md")).data
+    found = {(one.dataset_split, one.metric_name) for one in data.eval_results or []}
+    names = {"Accuracy", "Worst-group accuracy"}
+    assert found == {("id_test", name) for name in names} | {("ood_test", "Accuracy")}
+
+
 @pytest.mark.parametrize(
     ("licence", "written"),
     [
@@ -89,6 +100,24 @@ def test_limits_follow_from_the_record(tmp_path: Path) -> None:
     assert "fitted to 40 answers" in said
     assert "off by 10.0 points" in said
     assert "One seed was trained" in said
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ([1, 32, 30], " It reads images of 32 x 30 pixels and 1 channel as uint8."),
+        ([3, 32, 30], " It reads images of 32 x 30 pixels and 3 channels as uint8."),
+        ([1], " It reads 1 feature as float32."),
+        (None, ""),
+    ],
+)
+def test_the_first_sentences_say_what_is_told_apart_and_what_is_read(
+    shape: list[int] | None, said: str, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "run", explained=False)
+    if shape is not None:
+        change(folder, task={"shape": shape, "class_counts": [80, 80]})
+    assert f"\n\nThis model tells 2 classes apart: red, green.{said}\n\nIt was" in make_card([folder.path])
 
 
 def test_a_good_run_has_none_of_these_limits(tmp_path: Path) -> None:

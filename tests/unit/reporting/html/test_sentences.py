@@ -40,9 +40,11 @@ def test_the_summary_says_what_leads_what_falls_and_what_the_control_has(runs: l
 def test_a_row_that_is_not_above_chance_is_named(runs: list[Path], tmp_path: Path) -> None:
     low = make_run(tmp_path / "jtt", "jtt", accuracy=0.2, explained=False).path
     (comparison,), _ = compare_runs([runs[2], low])
-    assert "A head that knows nothing has 50.0 % in every group; jtt has no more on ood_test." in summary(comparison)
+    assert "A classifier that knows nothing has 50.0 % in every group; jtt has no more on ood_test." in summary(
+        comparison
+    )
     (comparison,), _ = compare_runs([runs[2]])
-    assert "A head that knows nothing has 50.0 % in every group." in summary(comparison)
+    assert "A classifier that knows nothing has 50.0 % in every group." in summary(comparison)
 
 
 def test_groups_without_a_sample_are_named(runs: list[Path], tmp_path: Path) -> None:
@@ -54,7 +56,8 @@ def test_groups_without_a_sample_are_named(runs: list[Path], tmp_path: Path) -> 
     shutil.copytree(runs[0], tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text(json.dumps(result))
     (comparison,), _ = compare_runs([tmp_path / "run"])
-    said = next(sentence for sentence in summary(comparison) if "do not tell whether" in sentence)
+    said = summary(comparison)[1]
+    assert "do not tell whether" in said, "before any row is said to be the best"
     assert said.startswith("No sample of ood_test is of ")
     assert " or " in said
 

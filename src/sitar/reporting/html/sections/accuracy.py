@@ -9,6 +9,7 @@ from sitar.registry import metrics
 from sitar.reporting.comparison import Comparison
 from sitar.reporting.html.bars import Bars, metric_bars, sample_count
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE, chance
+from sitar.wording import counted
 
 
 def make(comparison: Comparison, sharing: int) -> dict[str, Any]:
@@ -46,4 +47,4 @@ def _samples(counts: Sequence[int]) -> str:
     if not counts:
         return ""
     least, most = min(counts), max(counts)
-    return f"{most:,} samples" if least == most else f"{least:,} to {most:,} samples"
+    return counted(most, "sample") if least == most else f"{least:,} to {most:,} samples"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sitar.reporting.comparison import Comparison, named_group
+from sitar.reporting.comparison import Comparison
+from sitar.reporting.groups import named_group
 from sitar.reporting.html.bars import Bars, mean_bar, wilson
+from sitar.wording import counted
 
 
 def make(comparison: Comparison, sharing: int) -> dict[str, Any] | None:
@@ -26,5 +28,5 @@ def group_bars(comparison: Comparison, split: str) -> list[Bars]:
             known = [(accuracy, cell["n"]) for cell in cells if cell and (accuracy := cell["accuracy"]) is not None]
             size = max([size, *(n for _, n in known)])
             bars.append(mean_bar(row.label, place, [(accuracy, wilson(accuracy, n)) for accuracy, n in known]))
-        drawn.append(Bars(named_group(group, comparison.classes, comparison.attributes), f"{size:,} samples", bars))
+        drawn.append(Bars(named_group(group, comparison.classes, comparison.attributes), counted(size, "sample"), bars))
     return sorted(drawn, key=lambda bars: max((bar.value for bar in bars.bars if bar.value is not None), default=2.0))

@@ -20,7 +20,7 @@ def score_curves(run: ComparedRun) -> Chart | None:
     """Return v over epochs, of the axes on which it is largest at the end."""
     lines = [
         (place, v)
-        for place, line in enumerate(run.metrics, 1)
+        for place, line in enumerate(run.epochs, 1)
         if (v := line.get("shortcut_score")) and all(map(is_finite, v))
     ]
     if not lines:

@@ -15,6 +15,7 @@ def make(comparison: Comparison, sharing: int) -> dict[str, Any]:
     return {
         "rows": [row.label for row in comparison.rows],
         "accuracies": accuracy_curves(comparison),
+        "chosen": [(run.label, run.chosen) for run in comparison.runs if run.chosen is not None],
         "losses": [(run.label, charts) for run in comparison.runs if (charts := loss_curves(run))],
         "size": SIZE,
     }
@@ -23,7 +24,7 @@ def make(comparison: Comparison, sharing: int) -> dict[str, Any]:
 def accuracy_curves(comparison: Comparison) -> list[Chart]:
     """Return a chart for each split that runs were evaluated on while they trained, a curve for each run."""
     splits = dict.fromkeys(
-        key for run in comparison.runs for line in run.metrics for key, value in line.items() if _has_average(value)
+        key for run in comparison.runs for line in run.epochs for key, value in line.items() if _has_average(value)
     )
     charts = []
     for split in splits:
@@ -38,10 +39,10 @@ def _has_average(value: Any) -> bool:
 
 def _accuracies(run: ComparedRun, split: str) -> list[tuple[float, float]]:
     """Return the points of the last phase. In the phases before it another model may be the one that is evaluated."""
-    last = run.metrics[-1].get("phase") if run.metrics else None
+    last = run.epochs[-1].get("phase") if run.epochs else None
     return [
         (place, line[split]["average"])
-        for place, line in enumerate(run.metrics, 1)
+        for place, line in enumerate(run.epochs, 1)
         if line.get("phase") == last and _has_average(line.get(split))
     ]
 
@@ -49,10 +50,10 @@ def _accuracies(run: ComparedRun, split: str) -> list[tuple[float, float]]:
 def loss_curves(run: ComparedRun) -> list[Chart]:
     """Return a chart for each term of the loss of one run."""
     terms = dict.fromkeys(
-        key for line in run.metrics for key, value in line.items() if isinstance(value, float) and key not in NO_TERMS
+        key for line in run.epochs for key, value in line.items() if isinstance(value, float) and key not in NO_TERMS
     )
     charts = []
     for term in terms:
-        points = [(place, line[term]) for place, line in enumerate(run.metrics, 1) if term in line]
+        points = [(place, line[term]) for place, line in enumerate(run.epochs, 1) if term in line]
         charts.append(line_chart(term.replace("_", " "), [(run.label, run.row, points)]))
     return charts

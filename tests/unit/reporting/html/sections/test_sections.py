@@ -12,14 +12,16 @@ import pytest
 from helpers.made_runs import make_run
 from helpers.pages import pixels
 from sitar.presets import load_config
-from sitar.reporting.comparison import compare_runs, named_group
+from sitar.reporting.comparison import compare_runs
+from sitar.reporting.groups import named_group
 from sitar.reporting.html.bars import wilson
 from sitar.reporting.html.report import write_report
 from sitar.reporting.html.sections.accuracy import make, split_bars
 from sitar.reporting.html.sections.confusion import run_confusion
 from sitar.reporting.html.sections.gradcam import run_maps
+from sitar.reporting.html.sections.scores import score_curves
 from sitar.reporting.html.sections.settings import _train, different_settings
-from sitar.reporting.html.sections.training import accuracy_curves
+from sitar.reporting.html.sections.training import accuracy_curves, loss_curves
 from sitar.run_folder import RunFolder
 
 KINDS = ("average", "worst group")
@@ -117,6 +119,27 @@ def test_curves_are_of_the_last_phase(tmp_path: Path) -> None:
     (comparison,), _ = compare_runs([run.path])
     (chart,) = accuracy_curves(comparison)
     assert len(chart.curves[0].points.split()) == 3
+
+
+def test_curves_of_several_candidates_are_those_of_the_chosen_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "sitar", explained=False, epochs=6)
+    lines = run.metrics()
+    for line, phase in zip(lines, ("erm", "erm", "sitar", "sitar", "bank", "bank"), strict=True):
+        line["phase"] = phase
+    for line in lines[:2]:
+        del line["shortcut_score"]
+    run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for chosen, own in (("erm", lines[:2]), ("sitar", lines[2:4]), ("bank", lines[4:])):
+        run.result_file.write_text(json.dumps({**run.result(), "auto": {"chosen": chosen}}))
+        (together,), _ = compare_runs([run.path])
+        alone = make_run(tmp_path / chosen, "sitar", explained=False)
+        alone.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in own))
+        (single,), _ = compare_runs([alone.path])
+        assert accuracy_curves(together) == accuracy_curves(single), "from its own start"
+        assert loss_curves(together.runs[0]) == loss_curves(single.runs[0])
+        assert score_curves(together.runs[0]) == score_curves(single.runs[0])
+        page = write_report([run.path], tmp_path / "report.html").read_text()
+        assert f"The curves of sitar are those of {chosen}, the candidate that was chosen." in page
 
 
 def test_large_pictures_of_grad_cam_are_made_smaller(tmp_path: Path) -> None:
