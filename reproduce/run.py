@@ -51,9 +51,11 @@ import records
 from pages import render
 from records import changed, decisive, is_said, jobs, load_record, load_table, record_path, runs_of, value_of
 
+from sitar.config import run_config
+from sitar.data.published_counts import compare_counts
 from sitar.files import write_atomic
 from sitar.given import kinds_of
-from sitar.registry import unknown
+from sitar.registry import DATASETS, unknown
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE
 from sitar.run_folder import Run, RunFolder
 from sitar.sweeps.engines.job import Job, perform
@@ -177,9 +179,21 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         run["shortcut_score"] = [round(v, 3) for v in lines[-1]["shortcut_score"]]
     if "error_set" in lines[-1]:
         run["error_set"] = lines[-1]["error_set"]
+    if (counts := _published_counts(finished.config)) is not None:
+        run["published_counts"] = counts
     run["settings"] = digest(decisive(finished.config))
     run["environment"] = {key: finished.environment[key] for key in ENVIRONMENT}
     return run
+
+
+def _published_counts(config: dict[str, Any]) -> dict[str, Any] | None:
+    """Say whether the files of a run are as many as was published. None: nothing is published."""
+    settings = run_config(config).data
+    dataset = DATASETS.get(settings.name)
+    if (published := dataset.published(settings)) is None:
+        return None
+    comparison = compare_counts(dataset.samples(settings), published)
+    return {"agree": comparison.agrees, "totals": comparison.totals()}
 
 
 def _intervals(metrics: dict[str, Any]) -> dict[str, list[float]]:

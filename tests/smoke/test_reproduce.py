@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import sitar
+from helpers import made_data
 from helpers.engines import InProcess
 from helpers.scripts import ROOT, script
+from sitar.data.benchmarks.waterbirds import PUBLISHED_MAJORITY
 from sitar.presets import load_config
 
 TINY = [
@@ -370,6 +372,41 @@ def test_a_record_keeps_what_predictions_know(runner, tmp_path: Path) -> None:
     own = run["selections"]["val_core_auc"]
     assert own["epoch"] == run["selected_epoch"]
     assert own["ood_test"]["core_auc"] == run["splits"]["ood_test"]["core_auc"]
+
+
+BIRDS = """\
+title: Birds
+splits: {average: test}
+epoch: The last epoch is shown.
+seeds: [0]
+columns: {all: []}
+rows:
+  ERM: {preset: waterbirds/erm, set: [train.epochs=1]}
+paper: {ERM: [[70]]}
+"""
+
+
+def test_a_run_on_half_a_copy_says_so_in_its_record_and_on_its_page(runner, own: Path, tmp_path: Path) -> None:
+    made_data.waterbirds_original(tmp_path / "birds")
+    (own / "t.yaml").write_text(BIRDS, encoding="utf-8")
+    (job,) = runner.jobs(runner.load_table("t"))
+    small = [f"data.root={tmp_path / 'birds'}", "data.image_size=16", "train.batch_size=4", "model.channels=[4]"]
+    runner.work(job, own / "runs", "cpu", [*small, "train.evaluate=[val,test]"])
+    runner.collect("t", own / "runs", [job])
+    (run,) = runner.load_record("t")["runs"]
+    counts = run["published_counts"]
+    assert counts["agree"] is False
+    assert f"(published {sum(PUBLISHED_MAJORITY['train']):,})" in counts["totals"]
+    warning = '**The images of these rows are not those that were published:** "ERM". Their counts differ. In total: '
+    assert f"# Birds\n\n{warning}{counts['totals']}." in runner.render("t")
+    settings = runner.load_record("t")["settings"]
+    for agreeing in ({"agree": True, "totals": "all"}, None):
+        runner.records.write_record("t", [run | {"published_counts": agreeing}], settings)
+        assert "published" not in runner.render("t")
+
+
+def test_a_run_of_data_that_nobody_counted_has_no_counts(runner, tmp_path: Path) -> None:
+    assert "published_counts" not in described(runner, "color_mnist/erm", "last", tmp_path / "run", "train.epochs=1")
 
 
 def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Path) -> None:
