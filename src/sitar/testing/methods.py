@@ -270,8 +270,8 @@ def check_the_loss_leaves_its_batch_alone(case: MethodCase) -> None:
 
 
 def check_an_epoch_begins_in_buffers(case: MethodCase) -> None:
-    """What `observe` and `begin_epoch` leave for the loss stands in buffers: a CUDA graph keeps the plain attributes of
-    its first epoch."""
+    """The loss reads from `observe` and `begin_epoch` only buffers: a CUDA graph keeps the plain attributes that it was
+    captured with."""
     split, method = case.data.train, case.fresh()
     case.begin_epoch(method, split, 0)
     for phase in gradient_phases(method, split):
