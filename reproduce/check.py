@@ -10,7 +10,7 @@ needs a value, unless the comment says where it comes from:
 
 - `<!-- not measured: REASON -->`: a setting, a value of the paper or of others, a constant. As the first line below the
   title of a page, with `on this page`, it speaks for the whole page (not in README.md and docs/results).
-- `<!-- no record: WHERE IT COMES FROM -->`: measured once, without a record. The check counts them.
+- `<!-- no record: WHERE IT COMES FROM -->`: measured once, without a record. The check lists them.
 
 In the line below a table, these two speak for the whole table.
 
@@ -111,16 +111,28 @@ def main(write: bool) -> int:
             write_atomic(file, made.encode())
         for file in prose():
             write_atomic(file, corrected(file.read_text(encoding="utf-8")).encode())
+    print("Every number is compared. This takes about a minute.", flush=True)
     problems = all_problems()
     for problem in problems:
         print(problem)
-    notes = [records.load_table(name).get("notes", "") for name in records.table_names()]
-    kinds = [
-        kind for text in (*notes, *(file.read_text(encoding="utf-8") for file in prose())) for kind in declared(text)
-    ]
-    print(f"{kinds.count(None)} comments name values of records. {kinds.count('no record')} places have no record.")
+    texts = {file: file.read_text(encoding="utf-8") for file in prose()}
+    texts |= {
+        records.HERE / f"{name}.yaml": records.load_table(name).get("notes", "") for name in records.table_names()
+    }
+    found = [(file, line, kind) for file, text in texts.items() for line, kind in declared(text)]
+    kinds = [kind for _, _, kind in found]
+    unrecorded = [_place(file, line) for file, line, kind in found if kind == "no record"]
+    print(f"{kinds.count(None)} comments name values of records. {len(unrecorded)} places have no record.")
+    if unrecorded:
+        print(f"These are {', '.join(unrecorded)}.")
     print(f"{len(problems)} places differ from the records." if problems else "All numbers are those of the records.")
     return 1 if problems else 0
+
+
+def _place(file: Path, line: int) -> str:
+    """Name a line of a page, and of a table only its file: notes are a part of it."""
+    name = str(file.relative_to(records.HERE.parent))
+    return f"{name}:{line}" if file.suffix == ".md" else name
 
 
 def all_problems() -> list[Problem]:
@@ -249,12 +261,12 @@ def legend_problems(text: str) -> Iterator[tuple[int, str]]:
         yield text.count("\n", 0, marks[0]) + 1, f"this page explains {EARLIER} and has none"
 
 
-def declared(text: str) -> Iterator[str | None]:
-    """Name the kind of every comment that speaks for numbers: `not measured`, `no record`, or None for a value."""
-    for _, comment, *_ in stretches(text):
+def declared(text: str) -> Iterator[tuple[int, str | None]]:
+    """Name line and kind of every comment that speaks for numbers: `not measured`, `no record`, or None for a value."""
+    for _, comment, _, end in stretches(text):
         if comment is not None:
             match = UNMEASURED.match(comment)
-            yield match[1] if match else None
+            yield text.count("\n", 0, end) + 1, match[1] if match else None
 
 
 def written(shown: str, number: float | None) -> str:

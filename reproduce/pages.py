@@ -66,6 +66,7 @@ def render(name: str) -> str:
         [
             f"# {table['title']}",
             "",
+            *_other_counts(table, record),
             *_introduction(table),
             "",
             *_source(name, table, record),
@@ -103,6 +104,7 @@ def _transposed(name: str, table: dict[str, Any], record: dict[str, Any]) -> str
         [
             f"# {table['title']}",
             "",
+            *_other_counts(table, record),
             *_introduction(table),
             f"The last line is the mean over the {len(counted)} tasks{apart}. Its ± is over the seeds.",
             "",
@@ -142,6 +144,23 @@ def _introduction(table: dict[str, Any]) -> list[str]:
         f"Each cell is the mean ± the standard deviation over the seeds {seeds}.{others} {table['epoch']}",
         f"{settings}{words}",
     ]
+
+
+def _other_counts(table: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """Warn of rows whose files are not as many as was published: half a copy, or another one."""
+    rows: dict[str, list[str]] = {}  # with these counts
+    for row in table["rows"]:
+        found = [run.get("published_counts") for run in runs_of(row, table, record)]
+        for totals in dict.fromkeys(counts["totals"] for counts in found if counts and not counts["agree"]):
+            rows.setdefault(totals, []).append(row)
+    lines = []
+    for totals, quoted in rows.items():
+        lines.append(
+            f"**The images of these rows are not those that were published:** {_quoted(quoted)}. Their counts differ. "
+            f"In total: {totals}. Do not compare these rows with the paper's."
+        )
+        lines.append("")
+    return lines
 
 
 def _notes(table: dict[str, Any], record: dict[str, Any]) -> list[str]:

@@ -26,6 +26,8 @@ reproduce/records/NAME.json holds what the runs measured. The page docs/results/
 settings of today. The rest of the record is kept. `--within SECONDS` starts no run after this time.
 `--together N` trains up to N seeds of a cell as one model where this is faster (docs/sweep.md).
 `--set` says where your files are, for example `--set data.root=DIR`. It is not part of the table.
+`--compare` leaves record and page as they are. It makes the runs that are asked for, and prints each of their values
+beside that of the record, with the difference (differences.py). Without it, the values of the checkout are replaced.
 Several tables may be named. Their runs then share the workers, the first table first, and no worker waits for the last
 run of a table.
 
@@ -44,12 +46,16 @@ from pathlib import Path
 from typing import Any
 
 import check
+import differences
 import records
 from pages import render
 from records import changed, decisive, is_said, jobs, load_record, load_table, record_path, runs_of, value_of
 
+from sitar.config import run_config
+from sitar.data.published_counts import compare_counts
 from sitar.files import write_atomic
 from sitar.given import kinds_of
+from sitar.registry import DATASETS, unknown
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE
 from sitar.run_folder import Run, RunFolder
 from sitar.sweeps.engines.job import Job, perform
@@ -173,9 +179,21 @@ def describe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         run["shortcut_score"] = [round(v, 3) for v in lines[-1]["shortcut_score"]]
     if "error_set" in lines[-1]:
         run["error_set"] = lines[-1]["error_set"]
+    if (counts := _published_counts(finished.config)) is not None:
+        run["published_counts"] = counts
     run["settings"] = digest(decisive(finished.config))
     run["environment"] = {key: finished.environment[key] for key in ENVIRONMENT}
     return run
+
+
+def _published_counts(config: dict[str, Any]) -> dict[str, Any] | None:
+    """Say whether the files of a run are as many as was published. None: nothing is published."""
+    settings = run_config(config).data
+    dataset = DATASETS.get(settings.name)
+    if (published := dataset.published(settings)) is None:
+        return None
+    comparison = compare_counts(dataset.samples(settings), published)
+    return {"agree": comparison.agrees, "totals": comparison.totals()}
 
 
 def _intervals(metrics: dict[str, Any]) -> dict[str, list[float]]:
@@ -286,6 +304,9 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument(
         "--together", type=int, default=1, metavar="N", help="train up to N seeds of a cell as one model (GPU)"
     )
+    parser.add_argument(
+        "--compare", action="store_true", help="print how the runs differ from the record, and write no record or page"
+    )
     parser.add_argument("--table", action="store_true", help="only make the page again from the record")
     parser.add_argument("--check", action="store_true", help="compare the numbers in README and docs with the records")
     parser.add_argument("--write", action="store_true", help="with --check: write the numbers that differ again")
@@ -294,9 +315,14 @@ def main(words: list[str] | None = None) -> None:
         sys.exit(check.main(write=options.write))
     if not options.names:
         parser.error(f"name a table ({', '.join(records.table_names())}) or --check")
+    if options.compare and (options.missing or options.table):
+        parser.error("--compare needs runs that the record has: leave out --missing and --table")
+    for name in options.names:
+        if name not in records.table_names():
+            sys.exit(str(unknown("table", name, records.table_names())))
     try:
         failed = [] if options.table else run_tables(options)
-        for name in options.names:
+        for name in [] if options.compare else options.names:
             write_page(name)
     except OSError as error:  # such as a full disk
         sys.exit(f"{error}. What is finished is kept, and the same command continues.")
@@ -305,7 +331,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def run_tables(options: argparse.Namespace) -> list[str]:
-    """Do the runs of all tables, and record each when it ends. Return the folders that failed."""
+    """Do the runs of all tables. Record each when it ends, or compare them. Return the folders that failed."""
     out = options.out or Path("runs", "reproduce")
     todo = [
         {**job, "folder": str(Path(name, job["folder"]))} for name in options.names for job in chosen(name, options)
@@ -313,10 +339,20 @@ def run_tables(options: argparse.Namespace) -> list[str]:
     if options.together > 1:  # seeds of a cell follow each other
         cells = list(dict.fromkeys(_cell(job) for job in todo))
         todo.sort(key=lambda job: cells.index(_cell(job)))
-    return run_all(
-        todo, out, options.device, options.workers, options.files, within=options.within, together=options.together,
-        finished=lambda job: collect(job["table"], out, [job]),
-    )  # fmt: skip
+    made: dict[str, list[dict[str, Any]]] = {}
+
+    def finished(job: dict[str, Any]) -> None:
+        if options.compare:
+            made.setdefault(job["table"], []).append(describe(job, out / job["folder"]))
+        else:
+            collect(job["table"], out, [job])
+
+    failed = run_all(
+        todo, out, options.device, options.workers, options.files, finished, options.within, options.together
+    )
+    if options.compare:
+        differences.show(made)
+    return failed
 
 
 def _cell(job: dict[str, Any]) -> tuple[str, str, str]:

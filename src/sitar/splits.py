@@ -7,10 +7,12 @@ from typing import Literal, get_args
 
 Split = Literal["val", "val_ood", "id_test", "ood_test", "test"]
 
-TRAIN, VAL = "train", "val"
+TRAIN, VAL, VAL_OOD = "train", "val", "val_ood"
 EVALUATION_SPLITS: tuple[str, ...] = get_args(Split)
 TEST_SPLITS = ("id_test", "ood_test", "test")
 """They stand in this order in tables and reports."""
+CHOOSING_SPLITS = (VAL, VAL_OOD)
+"""A sweep may choose a setting by them. `val_ood` looks like an OOD test, so such a choice is asked for and marked."""
 DECIDING_SPLITS = ("ood_test", "test", "id_test", VAL)
 """The first of them that a data set has is the one that a model is judged by: out of distribution where there is one,
 and `val` only where there is no test."""

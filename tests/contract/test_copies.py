@@ -350,6 +350,31 @@ class HidesATensor(ERM):
         return {"loss": super().loss(batch)["loss"] * self.scale}
 
 
+class KeepsAMean(ERM):
+    """Its running mean is no buffer: what a trial leaves there would be read by the first step."""
+
+    mean: Tensor | None = None
+
+    def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
+        loss = super().loss(batch)["loss"]
+        self.mean = loss.detach() if self.mean is None else 0.9 * self.mean + 0.1 * loss.detach()
+        return {"loss": loss + loss / self.mean}
+
+
+class Counts(ERM):
+    """Counts its steps, and the losses of them, in attributes that are no tensors."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.count, self.losses = 0, []
+
+    def loss(self, batch: TrainBatch) -> dict[str, Tensor]:
+        loss = super().loss(batch)["loss"]
+        self.count += 1
+        self.losses.append(loss.detach())
+        return {"loss": loss * (1 + 1 / self.count)}
+
+
 class WithBatchNorm(ERM):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -378,6 +403,8 @@ class WithAFunction(ERM):
     [
         (DrawsByItself, "random"),
         (HidesATensor, "differs from the single run in 'loss'"),
+        (KeepsAMean, "The loss changes mean, which no buffer holds"),
+        (Counts, "The loss changes count, losses, which no buffer holds"),
         (WithBatchNorm, "batch normalisation"),
         (WithDropout, "dropout"),
         (WithAFunction, "no function of the method"),

@@ -39,6 +39,7 @@ from sitar.data.types import Data, TrainBatch
 from sitar.errors import ConfigError, DataError, RunError, TrainingError
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
+from sitar.training.copies.seeds import train_copies
 from sitar.training.seeding import INIT, NOISE, derive_seed, epoch_order
 
 pytestmark = pytest.mark.usefixtures("_toys")
@@ -570,6 +571,37 @@ def test_a_loss_that_cannot_be_compiled_is_refused(tmp_path: Path, monkeypatch: 
     run(toy("toy_tally"), tmp_path / "eager")
     with pytest.raises(TrainingError, match=r"the loss cannot be compiled here: .* Leave it out"):
         run(toy("toy_tally", train={"compile": True}), tmp_path / "compiled")
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        (lambda w: w.sum(), "Tensor"),
+        (lambda w: w.expand(3), "Tensor"),
+        (lambda w: {"total": w}, "a dict with total"),
+        (lambda w: {}, "a dict with no key"),
+        (lambda w: None, "NoneType"),
+        (lambda w: (w, {}), "tuple"),
+    ],
+)
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_a_loss_without_the_term_that_is_minimised_is_named(
+    returned: Any, found: str, seeds: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loss(self: Tally, batch: TrainBatch) -> Any:
+        return returned(self.w)
+
+    loss.__qualname__ = "Tally.loss"
+    monkeypatch.setattr(Tally, "loss", loss)
+
+    def train() -> None:
+        runs = [(toy("toy_tally", seed=seed), RunFolder(tmp_path / f"{seed}")) for seed in seeds]
+        for trained in train_copies(runs, device="cpu"):
+            raise trained.error or AssertionError("it was trained")
+
+    says = r"^Tally\.loss must return a dict with the key 'loss', such as \{'loss': value\}\. It returned "
+    with pytest.raises(TrainingError, match=rf"{says}{found}\.$"):
+        train()
 
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

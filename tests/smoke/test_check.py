@@ -114,6 +114,14 @@ def test_a_number_of_time_or_size_looks_measured(check, own: Path, text: str, fo
     ]
 
 
+def test_places_without_a_record_are_listed(check, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "docs" / "page.md").write_text("Text.\n\nIt has 71.2, and\n40 %.<!-- no record: a look -->\n")
+    (own / "reproduce" / "t.yaml").write_text(TABLE + "notes: |\n  It has 4 %.<!-- no record: a look -->\n")
+    assert check.main(write=True) == 0
+    printed = capsys.readouterr().out
+    assert "2 places have no record.\nThese are docs/page.md:4, reproduce/t.yaml.\n" in printed
+
+
 def test_a_comment_speaks_for_its_own_block_only(check, own: Path) -> None:
     page = own / "docs" / "page.md"
     page.write_text("| x | 1.5 |\n| a | 50.0 | 61.0<!-- t; a; low; OOD; low to high --> |\n", encoding="utf-8")

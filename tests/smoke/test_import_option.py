@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from helpers.cli import sitar, sitar_error
 from helpers.packages import as_in_a_new_process
 from sitar.cli.imports import import_files
+from sitar.cli.main import app
 from sitar.errors import ConfigError
 from sitar.registry import METHODS
 
@@ -74,3 +78,18 @@ def test_a_file_that_registers_nothing_is_named(tmp_path: Path, caplog: pytest.L
     import_files([tmp_path / "mine.py"])
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{tmp_path / 'mine.py'} registers no method and no dataset")
+
+
+def test_the_page_names_every_command_that_has_the_option() -> None:
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    (item,) = (part for part in text.split("\n- ") if part.startswith("`--import` can be given several times"))
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    having = {name for name, found in commands.items() if "--import" in options(found)}
+    assert set(re.findall(r"`([a-z]+)`", item)) == having - {"compare"}, "the next item says when compare needs it"
+    assert "compare" in having
+
+
+def options(command: Any) -> set[str]:
+    """The options of a command, and of those below it."""
+    parts = (command, *getattr(command, "commands", {}).values())
+    return {option for part in parts for parameter in part.params for option in parameter.opts}

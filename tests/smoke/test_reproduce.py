@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import sitar
+from helpers import made_data
 from helpers.engines import InProcess
 from helpers.scripts import ROOT, script
+from sitar.data.benchmarks.waterbirds import PUBLISHED_MAJORITY
 from sitar.presets import load_config
 
 TINY = [
@@ -151,6 +153,7 @@ rows:
   b: {preset: color_mnist/erm, set: [train.epochs=1]}
 paper: {X: [[70, 71.5], [–, 72 ± 0.5]]}
 """
+SPLITS = ("ID", "OOD")
 SHORT = [setting for setting in TINY if not setting.startswith("train.epochs")]
 
 
@@ -223,6 +226,51 @@ def test_the_command_records_each_run_and_stops_in_time(runner, own: Path, capsy
     shown = f"{100 * run['splits']['id_test']['average']:.1f} (1 seed)"
     assert f"| b ‡ | not run yet | not run yet | {shown} |" in page  # --set has made it other than its preset
     assert "| a | not run yet | not run yet | not run yet | not run yet |" in page
+
+
+def test_runs_are_compared_with_the_record_which_stays_as_it_is(
+    runner, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "LocalEngine", InProcess)
+    words = ["t", "--out", str(own / "runs"), "--device", "cpu", *(w for s in SHORT for w in ("--set", s))]
+    part = [*words, "--rows", "b", "--columns", "low"]
+    runner.main([*part, "--seeds", "0"])
+    (run,) = runner.load_record("t")["runs"]
+    run["splits"]["ood_test"]["average"] -= 0.0123
+    runner.records.write_record("t", [run], runner.load_record("t")["settings"])
+    page = own.parent / "docs" / "results" / "t.md"
+    page.write_text("a page", encoding="utf-8")
+    kept = {file: file.read_bytes() for file in (runner.record_path("t"), page)}
+    made = (own / "runs" / "t").rglob("environment.json")
+    first = next(made).stat().st_mtime_ns
+    capsys.readouterr()
+    for _ in range(2):  # a second call makes no run again
+        runner.main([*part, "--compare"])
+        lines = capsys.readouterr().out.splitlines()
+        shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│ b")]
+        assert [cells[:4] for cells in shown] == [["b", "low", str(seed), split] for seed in "01" for split in SPLITS]
+        assert [cells[6] for cells in shown] == ["+0.00", "+1.23", "–", "–"]
+        now = float(shown[1][5])
+        assert float(shown[1][4].removesuffix(" ‡")) == pytest.approx(now - 1.23, abs=0.1)
+        assert lines[-1] == (
+            "1 of 2 values agree with the record to the printed digit. The largest difference is 1.23 (b, low, seed 0, "
+            "OOD). 2 values have none in the record."
+        )
+    assert {file: file.read_bytes() for file in kept} == kept
+    stamps = [file.stat().st_mtime_ns for file in (own / "runs" / "t").rglob("environment.json")]
+    assert len(stamps) == 2
+    assert first in stamps
+
+
+def test_a_comparison_of_what_the_record_lacks_is_refused(runner, own: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        runner.main(["t", "--compare", "--missing"])
+
+
+def test_a_table_that_does_not_exist_is_answered_with_those_that_do(runner, own: Path) -> None:
+    with pytest.raises(SystemExit, match=r"Unknown table 'tt'\. Did you mean 't'\? Known: t\."):
+        runner.main(["tt"])
+    assert not (own.parent / "docs").exists()
 
 
 def test_several_tables_share_the_workers_and_keep_their_records_apart(
@@ -324,6 +372,41 @@ def test_a_record_keeps_what_predictions_know(runner, tmp_path: Path) -> None:
     own = run["selections"]["val_core_auc"]
     assert own["epoch"] == run["selected_epoch"]
     assert own["ood_test"]["core_auc"] == run["splits"]["ood_test"]["core_auc"]
+
+
+BIRDS = """\
+title: Birds
+splits: {average: test}
+epoch: The last epoch is shown.
+seeds: [0]
+columns: {all: []}
+rows:
+  ERM: {preset: waterbirds/erm, set: [train.epochs=1]}
+paper: {ERM: [[70]]}
+"""
+
+
+def test_a_run_on_half_a_copy_says_so_in_its_record_and_on_its_page(runner, own: Path, tmp_path: Path) -> None:
+    made_data.waterbirds_original(tmp_path / "birds")
+    (own / "t.yaml").write_text(BIRDS, encoding="utf-8")
+    (job,) = runner.jobs(runner.load_table("t"))
+    small = [f"data.root={tmp_path / 'birds'}", "data.image_size=16", "train.batch_size=4", "model.channels=[4]"]
+    runner.work(job, own / "runs", "cpu", [*small, "train.evaluate=[val,test]"])
+    runner.collect("t", own / "runs", [job])
+    (run,) = runner.load_record("t")["runs"]
+    counts = run["published_counts"]
+    assert counts["agree"] is False
+    assert f"(published {sum(PUBLISHED_MAJORITY['train']):,})" in counts["totals"]
+    warning = '**The images of these rows are not those that were published:** "ERM". Their counts differ. In total: '
+    assert f"# Birds\n\n{warning}{counts['totals']}." in runner.render("t")
+    settings = runner.load_record("t")["settings"]
+    for agreeing in ({"agree": True, "totals": "all"}, None):
+        runner.records.write_record("t", [run | {"published_counts": agreeing}], settings)
+        assert "published" not in runner.render("t")
+
+
+def test_a_run_of_data_that_nobody_counted_has_no_counts(runner, tmp_path: Path) -> None:
+    assert "published_counts" not in described(runner, "color_mnist/erm", "last", tmp_path / "run", "train.epochs=1")
 
 
 def test_a_table_without_images_shows_the_paper_and_the_command(runner, own: Path) -> None:

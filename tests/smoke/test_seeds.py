@@ -24,6 +24,13 @@ def test_every_seed_has_a_run_folder_and_a_row(tmp_path: Path) -> None:
     assert [{"0"}, {"1"}, {"2"}, {"mean"}] == [row for row in words if row & {"0", "1", "2", "mean"}]
     compared = sitar("compare", *folders, cwd=tmp_path)
     assert "color_mnist/sitar" in compared.stdout
+    refused = sitar_error(*COMMAND, "--seeds", "0-2", cwd=tmp_path)
+    first = folders[0].relative_to(tmp_path)
+    assert refused == (
+        f"Error: The seeds 0, 1, 2 are finished already, the first in '{first}'. --resume shows their results, and "
+        "--out names another folder. Nothing was overwritten.\n"
+    )
+    assert "Failed: seed 2" in sitar_error(*COMMAND, "--seeds", "2-3", cwd=tmp_path), "seed 3 was made"
     again = sitar(*COMMAND, "--seeds", "0-3", "--resume", "--json", cwd=tmp_path)
     found = json.loads(again.stdout)
     assert [run["seed"] for run in found] == [0, 1, 2, 3]

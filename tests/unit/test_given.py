@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sitar.given import ANSWERS, GROUPS, KEYS, KINDS, NUISANCES, UNLABELLED, Kind, given_to, kinds_of, marked, notes
-from sitar.reporting.tables.sweep import BY_GROUPS
+from sitar.reporting.tables.sweep import BY_GROUPS, BY_OOD
 from sitar.run_folder import Result
 
 ALL = {"needs_groups": True, "answers": 50, "unlabelled": 1200, "nuisances": ["site", "blur"]}
@@ -39,5 +39,5 @@ def test_a_kind_is_a_key_of_a_result_and_its_note_explains_its_mark(kind: Kind) 
 
 
 def test_no_two_things_have_one_mark() -> None:
-    marks = [BY_GROUPS, *(kind.mark(ALL[kind.key]) for kind in KINDS)]
+    marks = [BY_GROUPS, BY_OOD, *(kind.mark(ALL[kind.key]) for kind in KINDS)]
     assert len(set(marks)) == len(marks)

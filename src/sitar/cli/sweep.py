@@ -31,7 +31,7 @@ def command(
         str | None,
         typer.Option(
             help="The metric of val that chooses; default: that of train.selection, or val_average. A rule that reads "
-            "groups must be named, such as val_worst_group, and the table marks it."
+            "groups or val_ood must be named, such as val_worst_group or val_ood_average, and the table marks it."
         ),
     ] = None,
     search: Annotated[
@@ -58,7 +58,7 @@ def command(
     import_: Import = None,
     as_json: Json = False,
 ) -> None:
-    """Train a preset with many settings and seeds, and choose a setting by val alone. The same command continues."""
+    """Train a preset with many settings and seeds, and choose a setting by val. The same command continues."""
     from sitar.sweeps.sweep import make_engine, make_request, run
 
     needs = _resources(resources)
@@ -94,7 +94,7 @@ def _show(done: Sweep) -> None:
     if done.chosen is not None:
         say(f"Chosen: {done.chosen['name']}   Its runs: {done.folder / done.chosen['name']}")
     elif not done.failed:
-        say("Nothing is chosen: no run has a val split with this metric.")
+        say(f"Nothing is chosen: no run has a {done.record['select']['split']} split with this metric.")
     say(f"Record: {done.folder / 'sweep.json'}" + (f"   Figure: {done.figure}" if done.figure.exists() else ""))
 
 

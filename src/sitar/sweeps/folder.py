@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import AfterValidator, ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -52,6 +52,7 @@ class _PointRecord(TypedDict):
 
 class _Select(TypedDict):
     rule: str
+    split: NotRequired[Literal["val", "val_ood"]]  # val in older records
     metric: Annotated[str, AfterValidator(lambda name: metrics()[name].name)]
     reads_groups: bool
 

@@ -15,7 +15,7 @@ from sitar.reporting.against import goodness
 from sitar.reporting.comparison import Row
 from sitar.reporting.tables.table import HEADLINE, KNOWLEDGE
 from sitar.run_folder import Run, RunFolder
-from sitar.splits import EVALUATION_SPLITS, VAL
+from sitar.splits import EVALUATION_SPLITS
 from sitar.sweeps.axes import Axis, Range
 from sitar.sweeps.choosing import Rule
 from sitar.sweeps.folder import SWEEP_VERSION
@@ -37,14 +37,14 @@ class Results:
 
     def score(self, point: Point) -> float | None:
         """Return the mean of the rule's metric over all seeds. None: a seed is missing, or has no such value."""
-        values = [run.result["splits"].get(VAL, {}).get(self.rule.metric) for run in self.runs(point)]
+        values = [run.result["splits"].get(self.rule.split, {}).get(self.rule.metric) for run in self.runs(point)]
         known = [value for value in values if value is not None]
         return mean(known) if len(known) == len(self.plan.seeds) else None
 
     def value(self, folder: str) -> float | None:
         """Return the rule's metric of one run. None: it is not finished, or has no such value."""
         found = RunFolder(Path(folder))
-        return found.result()["splits"].get(VAL, {}).get(self.rule.metric) if found.is_done else None
+        return found.result()["splits"].get(self.rule.split, {}).get(self.rule.metric) if found.is_done else None
 
     def record(self, points: Sequence[Point], search: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return what is known now, as sweep.json holds it."""
@@ -57,7 +57,12 @@ class Results:
             "over": {axis.key: _described(axis, points) for axis in plan.axes},
             "seeds": list(plan.seeds),
             "search": None if search is None else dict(search),
-            "select": {"rule": rule.name, "metric": rule.metric, "reads_groups": rule.reads_groups},
+            "select": {
+                "rule": rule.name,
+                "split": rule.split,
+                "metric": rule.metric,
+                "reads_groups": rule.reads_groups,
+            },
             "chosen": self._chosen(points),
             "points": [self._describe(point) for point in points],
             "unfinished": sum(self._run(point, seed) is None for point, seed in all_runs),

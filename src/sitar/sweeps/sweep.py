@@ -115,8 +115,9 @@ def sweep(
     `over` are the settings to vary: {"method.alpha": [0.1, 0.5, 1]}. With `search="optuna"`, `trials` combinations are
     drawn instead, and a setting may have a range: {"method.alpha": "0.01..10:log"}. `overrides` are "section.key=value"
     strings for all runs. Without `out` the folder is `runs/sweeps/PRESET`, with a short hash of the overrides.
-    `select` is a metric of `val`, such as "val_class_balanced". Runs that are finished are not made again: the same
-    call continues a sweep that was stopped, exactly. A run that fails does not stop the others.
+    `select` is a metric of `val`, such as "val_class_balanced", or of `val_ood`, which the table marks. Runs that are
+    finished are not made again: the same call continues a sweep that was stopped, exactly. A run that fails does not
+    stop the others.
     """
     request = make_request(
         preset, over=over, seeds=seeds, overrides=overrides, out=out, select=select, search=search, trials=trials,

@@ -23,13 +23,15 @@ from torch.func import functional_call, stack_module_state, vmap
 from sitar.config import NamedConfig, RunConfig, run_config
 from sitar.data.types import Data, TrainBatch, TrainSplit, to_float
 from sitar.evaluation.predict import predict_logits
-from sitar.methods import FitPhase, GradientPhase, Method, Objective, build_method, data_for
+from sitar.methods import FitPhase, GradientPhase, Method, Objective, build_method, data_for, needs_unlabelled
 from sitar.registry import DATASETS, METHODS
 from sitar.run_folder import RunFolder
 from sitar.testing import toy
 from sitar.testing.contract import Check
 from sitar.testing.interrupt import Stop, writes
 from sitar.testing.same_run import assert_same_run, predictions, weights
+from sitar.training.attributes import Attributes
+from sitar.training.checkpoint import snapshot
 from sitar.training.run import train_config
 from sitar.training.seeding import INIT, seed_everything
 
@@ -56,14 +58,18 @@ class MethodCase:
 
     def config(self, *, seed: int = 0, rho: float = 0.8, epochs: int = EPOCHS) -> RunConfig:
         """Return the complete configuration of a short run."""
-        sections = {
-            "data": {"name": toy.NAME, "classes": self.classes, "rho": rho, "unlabelled": "val_ood"},
+        sections: dict[str, dict[str, Any]] = {
+            "data": {"name": toy.NAME, "classes": self.classes, "rho": rho},
             "model": MODEL,
             "method": {"name": self.name, **self.options},
             "train": {**TRAIN, "epochs": epochs},
         }
         with DATASETS.holding({toy.NAME: toy.Toy}):
-            return run_config({**sections, "seed": seed})
+            config = run_config({**sections, "seed": seed})
+            if needs_unlabelled(config):
+                sections["data"]["unlabelled"] = "val_ood"
+                config = run_config({**sections, "seed": seed})
+            return config
 
     def run(self, name: str, *, resume: bool = False, **settings: Any) -> RunFolder:
         """Train on the CPU, in a temporary folder of this name."""
@@ -97,13 +103,17 @@ class MethodCase:
         """Yield each objective of each gradient phase, with a batch for it, in the order of training."""
         split = self.data.train.to(device)
         method = self.fresh(seed).to(device)
-        method.observe(split, None if self.data.nuisances is None else self.data.nuisances.to(device))
-        method.begin_epoch(1)
+        self.begin_epoch(method, split, 1)
         for phase in gradient_phases(method, split):
             for objective in phase.objectives:
                 batch = batch_of(split, phase)
                 yield LossModule(method, objective, type(batch)), batch
                 objective.loss(batch)  # later phases may read what it leaves in buffers
+
+    def begin_epoch(self, method: Method, split: TrainSplit, epoch: int) -> None:
+        """Begin an epoch as training does."""
+        method.observe(split, None if self.data.nuisances is None else self.data.nuisances.to(split.x.device))
+        method.begin_epoch(epoch)
 
 
 class LossModule(nn.Module):
@@ -259,6 +269,31 @@ def check_the_loss_leaves_its_batch_alone(case: MethodCase) -> None:
         assert not changed, f"batch.{', batch.'.join(changed)} changed"
 
 
+def check_an_epoch_begins_in_buffers(case: MethodCase) -> None:
+    """The loss reads from `observe` and `begin_epoch` only buffers: a CUDA graph keeps the plain attributes that it was
+    captured with."""
+    split, method = case.data.train, case.fresh()
+    case.begin_epoch(method, split, 0)
+    for phase in gradient_phases(method, split):
+        batch = batch_of(split, phase)
+        for objective in phase.objectives:
+            case.begin_epoch(method, split, 0)
+            before = Attributes(method)
+            case.begin_epoch(method, split, 1)
+            if changed := before.changed():
+                restore = snapshot(method, [])
+                torch.manual_seed(0)
+                expected = objective.loss(batch)
+                restore()
+                before.restore()
+                torch.manual_seed(0)
+                found = objective.loss(batch)
+                restore()
+                alike = expected.keys() == found.keys() and all(torch.equal(expected[k], found[k]) for k in expected)
+                assert alike, f"the loss reads {', '.join(changed)}, which another epoch changes"
+            objective.loss(batch)  # later phases may read what it leaves in buffers
+
+
 def check_logits(case: MethodCase) -> None:
     """`logits` returns float32 (batch, class), finite and without randomness, also for a single input."""
     method = case.fresh()
@@ -365,6 +400,7 @@ RUN_CHECKS: tuple[Callable[[MethodCase], None], ...] = (
     check_majority_only_data,
     check_objectives_move_parameters_of_the_method,
     check_the_loss_leaves_its_batch_alone,
+    check_an_epoch_begins_in_buffers,
 )
 LOSS_CHECKS: tuple[Callable[[MethodCase], None], ...] = (
     check_logits,

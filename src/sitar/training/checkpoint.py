@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 from sitar.errors import RunError
 from sitar.integrity import check_zip
 from sitar.run_folder import RunFolder
+from sitar.training.attributes import Attributes
 
 State = dict[str, Any]
 Count = Annotated[int, Field(ge=0)]
@@ -194,7 +195,8 @@ def taking_up(folder: RunFolder) -> Iterator[None]:
 
 
 def snapshot(method: nn.Module, optimisers: Sequence[Optimizer]) -> Callable[[], None]:
-    """Return a function that puts weights, buffers and optimisers back as they are now, in place."""
+    """Return a function that puts a method and its optimisers back as they are now, in place."""
+    attributes = Attributes(method)
     weights = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     saved = [
         {parameter: {k: v.clone() for k, v in state.items()} for parameter, state in optimiser.state.items()}
@@ -203,6 +205,7 @@ def snapshot(method: nn.Module, optimisers: Sequence[Optimizer]) -> Callable[[],
 
     @torch.no_grad()
     def restore() -> None:
+        attributes.restore()
         for name, tensor in method.state_dict().items():
             tensor.copy_(weights[name])
         for optimiser, before in zip(optimisers, saved, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ def compiled(objectives: Sequence[Objective]) -> list[Objective]:
 
 
 def _explained(fast: Callable[[TrainBatch], dict[str, Tensor]]) -> Callable[[TrainBatch], dict[str, Tensor]]:
+    @wraps(fast)
     def loss(batch: TrainBatch) -> dict[str, Tensor]:
         from torch._dynamo.exc import TorchDynamoException  # here: slow to import
 

@@ -149,7 +149,7 @@ class Loop:
     def first_turn(self) -> Iterator[Turn | None]:
         """Lend the first epoch to try out, with optimisers of its own, and put back all that it has changed.
 
-        A first phase without steps lends None. As for a captured step, all that a method changes is in its state.
+        A first phase without steps lends None.
         """
         restore = snapshot(self.method, [])
         try:

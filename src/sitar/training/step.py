@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from sitar.config import TrainConfig
 from sitar.data.types import TrainBatch, TrainSplit
+from sitar.errors import TrainingError
 from sitar.functional.augment import crop_and_flip
 from sitar.methods.base import Objective
 from sitar.training.feed import Feed, needs_feed
@@ -97,7 +98,7 @@ class EagerStep:
         with self._autocast():
             terms = objective.loss(batch)
         learned = [parameter for parameter in objective.parameters if parameter.requires_grad]
-        return terms, list(torch.autograd.grad(terms["loss"], learned, allow_unused=True))
+        return terms, list(torch.autograd.grad(minimised(objective, terms), learned, allow_unused=True))
 
     def look(self) -> list[tuple[dict[str, Tensor], list[Tensor | None]]]:
         """Return terms and gradients of every objective on the first batch of the epoch, and move nothing."""
@@ -142,7 +143,7 @@ class EagerStep:
             optimiser.zero_grad(set_to_none=True)
             with self._autocast():
                 terms = objective.loss(batch)
-            terms["loss"].backward()
+            minimised(objective, terms).backward()
             self.processes.average(objective.parameters)
             if self.config.gradient_clip is not None:
                 clip_grad_norm_(objective.parameters, self.config.gradient_clip, foreach=True)
@@ -154,6 +155,17 @@ class EagerStep:
             if name not in self.sums:
                 self.sums[name] = torch.zeros_like(value, dtype=torch.float32, requires_grad=False)
             self.sums[name] += value.detach()
+
+
+def minimised(objective: Objective, terms: dict[str, Tensor]) -> Tensor:
+    """Return the term that an objective minimises. A loss that has none is named."""
+    if isinstance(terms, dict) and "loss" in terms:
+        return terms["loss"]
+    found = f"a dict with {', '.join(terms) or 'no key'}" if isinstance(terms, dict) else type(terms).__name__
+    raise TrainingError(
+        f"{getattr(objective.loss, '__qualname__', 'The loss')} must return a dict with the key 'loss', such as "
+        f"{{'loss': value}}. It returned {found}."
+    )
 
 
 class CapturedStep(EagerStep):

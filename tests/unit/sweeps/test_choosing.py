@@ -38,7 +38,10 @@ def test_a_rule_that_reads_groups_is_marked(name: str) -> None:
         ("test_average", "reads test, and a setting that is chosen there cannot be judged there"),
         ("ood_test_worst_group", "reads ood_test"),
         ("id_test_average", "reads id_test"),
-        ("val_ood_average", "reads val_ood"),
+        ("test_average_val_ood", "reads test"),
+        ("val_ood", "Unknown rule"),
+        ("val_ood_averge", "Unknown rule 'val_ood_averge'.* So must those that read val_ood"),
+        ("val_ood_shortcut_auc", "says nothing about the label"),
         ("train_average", "reads train"),
         ("test", "reads test"),
         ("val_shortcut_auc", "says nothing about the label"),
@@ -50,6 +53,17 @@ def test_a_rule_that_reads_groups_is_marked(name: str) -> None:
 def test_other_rules_are_refused_with_the_reason(select: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make_rule(select, load_config("color_mnist/erm"))
+
+
+@pytest.mark.parametrize(("name", "reads_groups"), [("average", False), ("worst_group", True)])
+def test_val_ood_chooses_where_a_user_says_so(name: str, reads_groups: bool) -> None:
+    rule = make_rule(f"val_ood_{name}", load_config("color_mnist/erm"))
+    assert rule == Rule(name, reads_groups, "val_ood")
+    assert rule.name == f"val_ood_{name}"
+    config = load_config("color_mnist/erm", ["train.selection=val_worst_group"])
+    if not reads_groups:
+        with pytest.raises(ConfigError, match=r"--set train.selection=val_average, or"):
+            check_epochs(rule, [config])
 
 
 def test_epochs_that_are_chosen_by_groups_are_refused_unless_the_sweep_reads_them() -> None:

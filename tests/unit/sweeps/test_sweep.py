@@ -102,12 +102,38 @@ def test_the_table_shows_val_beside_test_and_marks_choice_and_control(swept: Swe
 
 def test_a_choice_by_groups_is_made_only_by_name_and_marked(swept: Sweep) -> None:
     by_groups = made(swept.folder, select="val_worst_group")
-    assert by_groups.record["select"] == {"rule": "val_worst_group", "metric": "worst_group", "reads_groups": True}
+    assert by_groups.record["select"] == {
+        "rule": "val_worst_group", "split": "val", "metric": "worst_group", "reads_groups": True,
+    }  # fmt: skip
     table = by_groups.table()
     assert any("chosen ‖" in row[-1] for row in table.rows)
     assert "‖ chosen with the help of groups of val" in table.note
     with pytest.raises(ConfigError, match=r"chooses the epoch of each run by groups.*--select val_worst_group"):
         made(swept.folder / "other", overrides=[*TINY, "train.selection=val_worst_group"])
+
+
+def test_a_choice_on_val_ood_is_made_only_by_name_and_marked(swept: Sweep) -> None:
+    assert "◊" not in swept.table().note
+    engine = InProcess()
+    by_ood = made(swept.folder, engine, select="val_ood_worst_group")
+    assert engine.done == []
+    worst = [point["splits"]["val_ood"]["worst_group"]["mean"] for point in by_ood.points]
+    assert [point["score"] for point in by_ood.points] == worst
+    assert by_ood.chosen == by_ood.points[worst.index(max(worst))]
+    table = by_ood.table()
+    assert table.columns[2] == "val_ood worst"
+    assert "val average" not in table.columns
+    assert next(row[-1] for row in table.rows if "chosen" in row[-1]).startswith("chosen ‖ ◊")
+    assert "‖ chosen with the help of groups of val_ood" in table.note
+    assert "◊ chosen on val_ood: a hint about the test" in table.note
+    assert SweepFolder(swept.folder).record() == by_ood.record
+    for name in ("average", "worst_group"):
+        assert (made(swept.folder, select=f"val_ood_{name}").folder / "sweep.png").exists()
+
+
+def test_a_record_from_before_val_ood_could_choose_was_chosen_by_val(swept: Sweep) -> None:
+    old = swept.record | {"select": {key: swept.record["select"][key] for key in ("rule", "metric", "reads_groups")}}
+    assert sweep_table(old) == sweep_table(swept.record)
 
 
 def test_a_run_that_fails_stops_no_other_and_is_tried_again(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from matplotlib.ticker import MaxNLocator
 from sitar.registry import metrics
 from sitar.reporting.figures.style import BLUE, GREY, INK, ORANGE
 from sitar.reporting.figures.tiles import plain
-from sitar.reporting.tables.sweep import shown_columns, written
-from sitar.splits import VAL, deciding_split
+from sitar.reporting.tables.sweep import chooser, shown_columns, written
+from sitar.splits import CHOOSING_SPLITS, VAL, VAL_OOD, deciding_split
 
 SMALL = 8.5  # points of what explains
 WIDE = 50.0  # times the smallest value, above which an axis is logarithmic
-COLORS = {VAL: GREY, "id_test": BLUE, "ood_test": ORANGE, "test": ORANGE}
+COLORS = {VAL: GREY, VAL_OOD: GREY, "id_test": BLUE, "ood_test": ORANGE, "test": ORANGE}
 Points = Sequence[Mapping[str, Any]]
 
 
@@ -47,7 +47,7 @@ def _lines(record: Mapping[str, Any], points: Points, key: str) -> Figure:
         found = [(places[point["name"]], summary) for point in ordered if (summary := _summary(point, split, name))]
         xs, means = [x for x, _ in found], [100 * summary["mean"] for _, summary in found]
         spread = [100 * (summary["std"] or 0) for _, summary in found]
-        color, dashes = COLORS.get(split, INK), "--" if split == VAL else ":" if name != "average" else "-"
+        color, dashes = COLORS.get(split, INK), "--" if split in CHOOSING_SPLITS else ":" if name != "average" else "-"
         label = _title(split, name)
         if ordinal:
             plot.errorbar(
@@ -94,7 +94,7 @@ def _heat_maps(record: Mapping[str, Any], points: Points, keys: Sequence[str]) -
                 grid[y, x] = 100 * summary["mean"]
             if point["name"] == record["chosen"]:
                 plot.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=2, zorder=3))
-        shown = plot.imshow(grid, cmap="Greys" if split == VAL else "Blues", aspect="auto", origin="lower")
+        shown = plot.imshow(grid, cmap="Greys" if split in CHOOSING_SPLITS else "Blues", aspect="auto", origin="lower")
         for (y, x), value in np.ndenumerate(grid):
             if not np.isnan(value):
                 color = "white" if value > (np.nanmin(grid) + np.nanmax(grid)) / 2 else INK
@@ -106,7 +106,9 @@ def _heat_maps(record: Mapping[str, Any], points: Points, keys: Sequence[str]) -
         plot.spines[:].set_visible(False)
         plot.tick_params(length=0)
         figure.colorbar(shown, ax=plot, shrink=0.85).ax.tick_params(labelsize=SMALL)
-    figure.suptitle(plain(f"{record['preset']}: percent, mean over seeds; the frame is chosen by val"), fontsize=11)
+    figure.suptitle(
+        plain(f"{record['preset']}: percent, mean over seeds; the frame is chosen by {chooser(record)}"), fontsize=11
+    )
     return figure
 
 
@@ -118,8 +120,9 @@ def _slices(record: Mapping[str, Any], points: Points, keys: Sequence[str]) -> F
         places = _places(plot, points, key)
         for split, name in _series(record):
             found = [(places[point["name"]], summary) for point in points if (summary := _summary(point, split, name))]
-            marker = "o" if split != VAL else "s" if name == "average" else "D"
-            filled = {} if name == "average" or split == VAL else {"facecolors": "none", "edgecolors": COLORS[split]}
+            marker = "o" if split not in CHOOSING_SPLITS else "s" if name == "average" else "D"
+            is_full = name == "average" or split in CHOOSING_SPLITS
+            filled = {} if is_full else {"facecolors": "none", "edgecolors": COLORS[split]}
             plot.scatter(
                 [x for x, _ in found], [100 * summary["mean"] for _, summary in found], s=26, marker=marker, alpha=0.75,
                 color=None if filled else COLORS.get(split, INK), label=_title(split, name), **filled,
@@ -135,10 +138,10 @@ def _slices(record: Mapping[str, Any], points: Points, keys: Sequence[str]) -> F
 
 
 def _series(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is drawn: the rule's metric on `val`, the average of each test split, the worst group of the last."""
+    """Return what is drawn: the metric of the rule, the average of each test split, the worst group of the last."""
     shown = shown_columns(record)
     judged = deciding_split(split for split, _ in shown)
-    return [(split, name) for split, name in shown if split in (VAL, judged) or name == "average"]
+    return [(split, name) for split, name in shown if split in (*CHOOSING_SPLITS, judged) or name == "average"]
 
 
 def _summary(point: Mapping[str, Any], split: str, name: str) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"\textbar{}",
     '"': r"\textquotedbl{}", "±": r"$\pm$", "†": r"$^\dagger$",
-    "§": r"$^\S$", "¶": r"$^\P$", "‖": r"$^\|$", "–": "--", "\n": " ",
+    "§": r"$^\S$", "¶": r"$^\P$", "‖": r"$^\|$", "◊": r"$^\diamond$", "–": "--", "\n": " ",
 }  # fmt: skip
 ESCAPED = re.compile("|".join(map(re.escape, ESCAPES)))
 NEGATIVE = re.compile(r"(?<![\w.)\]-])-(?=\d)")  # a sign, and no hyphen

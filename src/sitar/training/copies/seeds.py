@@ -15,7 +15,7 @@ import torch
 from sitar.config import RunConfig
 from sitar.data import Data
 from sitar.devices import forked_random_state, resolve_device, what_it_cannot_do
-from sitar.errors import ConfigError, SitarError
+from sitar.errors import ConfigError, RunError, SitarError
 from sitar.presets import load_config
 from sitar.run_folder import RunFolder
 from sitar.training import advice
@@ -94,6 +94,8 @@ def train_copies(
 ) -> list[Trained]:
     """Train configurations that differ in the seed alone, each in its folder. `overrides` are for the record only."""
     _check(runs, stack)
+    if not resume:
+        _refuse_finished(runs)
     todo: list[tuple[RunConfig, RunFolder, bool]] = []
     failed: dict[Path, SitarError] = {}
     for config, folder in runs:
@@ -131,6 +133,16 @@ def _check(runs: Sequence[tuple[RunConfig, RunFolder]], stack: str) -> None:
         raise ValueError("these configurations differ in more than the seed")
     if len({folder.path for _, folder in runs}) < len(runs):
         raise ConfigError("Each seed needs a run folder of its own, and two of them are the same.")
+
+
+def _refuse_finished(runs: Sequence[tuple[RunConfig, RunFolder]]) -> None:
+    """Say it once where all runs are finished. Where only some are, the others are made."""
+    if len(runs) > 1 and all(folder.is_done for _, folder in runs):
+        seeds, first = ", ".join(str(config.seed) for config, _ in runs), str(runs[0][1].path)
+        raise RunError(
+            f"The seeds {seeds} are finished already, the first in {first!r}. --resume shows their results, and --out "
+            "names another folder. Nothing was overwritten."
+        )
 
 
 def _build(

@@ -22,6 +22,7 @@ from sitar.errors import ConfigError, first_line
 from sitar.functional.precision import in_float64
 from sitar.models.global_norm import refuse_dropout
 from sitar.threads import Rehearsal, seconds_of_a_step
+from sitar.training.attributes import Attributes
 from sitar.training.checkpoint import snapshot
 from sitar.training.copies.branches import BRANCHES, BranchedStep, CapturedBranches
 from sitar.training.copies.convolutions import WAYS
@@ -253,7 +254,13 @@ def _look_alone(turn: Turn, sizes: Mapping[str, Any]) -> Looked:
 def _look_together(step: Together, turns: Sequence[Turn]) -> list[tuple[dict[str, Tensor], list[Tensor | None]]]:
     seed_generators(step, turns)
     step.begin_epoch(torch.cat([turn.plan.order(turn.epoch) for turn in turns], 1))
-    return step.look()
+    attributes = Attributes(turns[0].loop.method)
+    seen = step.look()
+    if isinstance(step, StackedStep) and (changed := attributes.changed()):
+        raise CannotStackError(
+            f"The loss changes {', '.join(changed)}, which no buffer holds, so all copies would share it."
+        )
+    return seen
 
 
 def _flat(

@@ -57,6 +57,22 @@ def test_a_control_of_zero_has_a_place_on_a_wide_axis() -> None:
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["0", "0.01", "1"]
 
 
+@pytest.mark.parametrize(("axes", "search"), [(("m.a",), False), (("m.a", "m.b"), False), (("m.a",), True)])
+def test_val_ood_is_drawn_in_the_place_of_val_where_it_chooses(axes: tuple[str, ...], search: bool) -> None:
+    points = [point(dict.fromkeys(axes, value), 0.5) for value in (0.1, 1.0)]
+    for one in points:
+        one["splits"]["val_ood"] = {"worst_group": one["splits"]["val"]["average"]}
+    select = {"rule": "val_ood_worst_group", "split": "val_ood", "metric": "worst_group", "reads_groups": True}
+    figure = sweep_figure(record(points, search=search) | {"select": select})
+    assert figure is not None
+    drawn = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    drawn += [plot.get_title() for plot in figure.axes]
+    assert "val_ood worst group" in drawn
+    assert "val average" not in drawn
+    if len(axes) == 2:
+        assert figure.get_suptitle().endswith("the frame is chosen by val_ood")
+
+
 def test_words_are_not_joined_by_a_line() -> None:
     figure = sweep_figure(record([point({"m.noise": word}, 0.5) for word in ("axis", "swap")]))
     assert figure is not None
