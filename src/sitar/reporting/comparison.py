@@ -136,15 +136,18 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
     """Put runs together that differ only in the seed. A row is labelled by preset and by what else differs.
 
     Where files lie does not count: data that moved is the same data. Other data under the same settings is told apart
-    by where it lies.
+    by where it lies, and another version of a user's own method by the digest of its file.
     """
-    together: dict[tuple[str, str | None, str | None], list[Run]] = {}
-    known = {_settings_key(run): run.data_checksum for run in reversed(runs) if run.data_checksum is not None}
+    together: dict[tuple[Any, ...], list[Run]] = {}
+    data_of = {_settings_key(run): run.data_checksum for run in reversed(runs) if run.data_checksum is not None}
+    code_of = {_settings_key(run): run.code for run in reversed(runs) if run.code is not None}
     for run in runs:
         key = _settings_key(run)
-        data = run.data_checksum or known.get(key)
-        together.setdefault((key, data, _text(run.unlabelled_checksum)), []).append(run)
-    settings = [_told_apart(members[0], [others[0] for others in together.values()]) for members in together.values()]
+        data = run.data_checksum or data_of.get(key)
+        code = code_of.get(key) if run.code is None else run.code
+        together.setdefault((key, data, _text(run.unlabelled_checksum), code), []).append(run)
+    firsts = [max(members, key=lambda run: run.code is not None) for members in together.values()]  # one that knows
+    settings = [_told_apart(first, firsts) for first in firsts]
     rows = []
     for mine, members in zip(settings, together.values(), strict=True):
         rivals = [other for other in settings if other["preset"] == mine["preset"] and other is not mine]
@@ -172,8 +175,8 @@ def _answers(settings: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]]) -
 
 
 def _identity(run: Run) -> str:
-    """Return what makes a run this one: its settings, but not where files lie, and the checksums of its data."""
-    checksums = [run.data_checksum, run.unlabelled_checksum]
+    """Return what makes a run this one: its settings, but not where files lie, and checksums of data and code."""
+    checksums = [run.data_checksum, run.unlabelled_checksum, run.code]
     return json.dumps([without_places(run.config), *checksums], sort_keys=True, default=str)
 
 
@@ -189,16 +192,22 @@ def _settings_key(run: Run) -> str:
 def _told_apart(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     """Return the settings of a run, with where its files lie only if another has the same settings on other data.
 
-    Where both lie in the same place, the checksum tells them apart.
+    Where both lie in the same place, the checksum tells them apart. Other code is told apart by its digest.
     """
     mine = without_places(run.config)
-    twins = [other for other in others if other is not run and _settings_key(other) == _settings_key(run)]
-    if twins:
+    same = [other for other in others if other is not run and _settings_key(other) == _settings_key(run)]
+    if any(other.code != run.code for other in same):
+        mine["code"] = "+".join(digest[:8] for digest in run.code or ()) or "installed"
+    if twins := [other for other in same if _inputs(other) != _inputs(run)]:
         places = [{key: value for key, value in flat(one.config).items() if key in PLACES} for one in (run, *twins)]
         mine |= places[0]
         if places[0] in places[1:]:
             mine["data_checksum"] = str(run.data_checksum)[:8]
     return {**mine, "preset": str(mine.get("preset") or run.result.get("preset") or "custom")}
+
+
+def _inputs(run: Run) -> list[str | None]:
+    return [_text(run.data_checksum), _text(run.unlabelled_checksum)]
 
 
 def compare_runs(paths: Sequence[Path], *, with_paths: bool = True) -> tuple[list[Comparison], list[tuple[str, str]]]:

@@ -83,6 +83,46 @@ def test_runs_with_other_unlabelled_inputs_are_other_runs(tmp_path: Path) -> Non
     assert all("data.unlabelled=" in row.label for row in rows)
 
 
+def of_file(run: RunFolder, digest: str | None) -> Path:
+    """The run says that its method comes from a user's own file of this digest. None: from an installed package."""
+    source = f"Mine in the file mine.py (sha256 {digest})" if digest else "mine:Mine of the package 'mine' (1.0)"
+    known = json.loads(run.environment_file.read_text())
+    run.environment_file.write_text(json.dumps({**known, "plugins": {"method": source}}))
+    return run.path
+
+
+def test_runs_of_another_version_of_a_file_are_other_runs(tmp_path: Path) -> None:
+    """Seeds 0 and 1 have the same code. Seed 2 has other code, and so has a second run of seed 0."""
+    digests = ["a" * 12, "a" * 12, "b" * 12, "b" * 12, None]
+    runs = [
+        of_file(make_run(tmp_path / str(place), method="mine", seed=seed, explained=False), digest)
+        for place, (seed, digest) in enumerate(zip((0, 1, 2, 0, 3), digests, strict=True))
+    ]
+    rows = group_runs(read_runs(runs))
+    assert [row.seeds for row in rows] == [[0, 1], [0, 2], [3]]
+    assert [row.label for row in rows] == [
+        "made/mine code=aaaaaaaa", "made/mine code=bbbbbbbb", "made/mine code=installed",
+    ]  # fmt: skip
+    (comparison,), left_out = compare_runs(runs)
+    assert not left_out
+    assert [row.label for row in comparison.rows] == ["mine code=aaaaaaaa", "mine code=bbbbbbbb", "mine code=installed"]
+    (row,) = group_runs(read_runs(runs[:2]))
+    assert row.label == "made/mine"
+
+
+def test_a_run_that_does_not_know_its_code_stays_with_its_setting(tmp_path: Path) -> None:
+    lost = make_run(tmp_path / "0", method="mine", explained=False)
+    lost.environment_file.unlink()
+    known, other = (
+        of_file(make_run(tmp_path / digest, method="mine", seed=seed, explained=False), digest * 12)
+        for seed, digest in ((1, "a"), (2, "b"))
+    )
+    rows = group_runs(read_runs([lost.path, known, other]))
+    assert [(row.label, row.seeds) for row in rows] == [
+        ("made/mine code=aaaaaaaa", [0, 1]), ("made/mine code=bbbbbbbb", [2]),
+    ]  # fmt: skip
+
+
 def test_a_table_of_one_run_has_the_marks_of_what_it_was_given() -> None:
     table = Table("made, seed 0", ["split"], [["val"]], "Percent.")
     assert marked(table, {}).title == "made, seed 0"
