@@ -9,14 +9,18 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from sitar.errors import RunError
+from sitar.config import section_config
+from sitar.errors import RunError, SitarError
 from sitar.given import Kind, given_to, kinds_of, marked
+from sitar.presets import load_config, preset_names
 from sitar.privacy import last_name, shareable
 from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, without_places
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
 LONGEST_NUMBER = 9  # digits of a number in the name of a group
+SECTIONS = ("data", "model", "method", "train")  # of the settings that a preset has
+DATA_ON = "train.data_on"  # a place too: in which memory the data lies
 REFIT = (ANSWERS, DIGEST, FEATURES)  # settings of a run that `sitar refit` has made; labels say them in words
 
 
@@ -114,6 +118,54 @@ class Comparison:
     def attributes(self) -> dict[str, list[str]]:
         """Return the names of the values of the attribute. Runs made before there were some have none."""
         return next((names for run in self.runs if (names := run.result.get("attributes"))), {})
+
+
+def unlike_presets(rows: Sequence[Row]) -> list[str]:
+    """Say which rows have other settings than their preset, in a sentence for each list of settings.
+
+    What a label names already is left out.
+    """
+    changed: dict[str, list[str]] = {}
+    for row in rows:
+        words = [f"{key}={value}" for key, value in unlike_preset(row.runs[0].config).items()]
+        if hidden := [word for word in words if f" {word} " not in f"{row.label} "]:
+            changed.setdefault(", ".join(hidden), []).append(row.label)
+    return [_unlike(labels, settings, len(rows)) for settings, labels in changed.items()]
+
+
+def _unlike(labels: Sequence[str], settings: str, rows: int) -> str:
+    if len(labels) == 1:
+        return f"Unlike its preset, {labels[0]} has {settings}."
+    return f"Unlike their presets, {'all rows' if len(labels) == rows else ' and '.join(labels)} have {settings}."
+
+
+def unlike_preset(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run that are not those of its preset, without those that say where things lie.
+
+    There are none where the preset is not known here, such as a file of the user's own. The settings of another method
+    than the preset's are held against the defaults of that method.
+    """
+    mine = {key: value for key, value in without_places(config).items() if key.partition(".")[0] in SECTIONS}
+    preset = config.get("preset")
+    if preset not in preset_names():
+        return {}
+    try:
+        theirs = load_config(preset).to_dict()
+    except (SitarError, ImportError):  # of a plug-in that is gone, or without torch
+        return {}
+    name, method = mine.get("method.name"), theirs["method"]["name"]
+    if name != method:
+        theirs["method"] = {**_defaults(name), "name": method}
+    known = without_places(theirs)
+    return {key: value for key, value in mine.items() if key != DATA_ON and value != known.get(key)}
+
+
+def _defaults(method: Any) -> dict[str, Any]:
+    """Return the settings of a method where nobody says otherwise. There are none of a method that is unknown here."""
+    try:
+        return section_config("method", {"name": method}).model_dump(mode="json", by_alias=True)
+    except SitarError:
+        return {}
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:

@@ -11,7 +11,7 @@ from sitar.errors import RunError
 from sitar.given import notes
 from sitar.registry import metrics
 from sitar.reporting.against import Verdict, goodness, judge
-from sitar.reporting.comparison import Row
+from sitar.reporting.comparison import Row, unlike_presets
 from sitar.reporting.tables.differences import verdict_record
 from sitar.reporting.tables.table import CHANCE, HEADLINE, KNOWLEDGE, Table, chance, percent
 from sitar.splits import TEST_SPLITS
@@ -39,7 +39,7 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table
         f"Percent, mean ± standard deviation over seeds. Data: {', '.join(datasets)}. Epoch: {', '.join(selections)}."
     )
     note = " ".join([note, *notes([row.results[0] for row in rows])])
-    return Table("Comparison", columns, lines, note)
+    return Table("Comparison", columns, lines, "\n".join([note, *unlike_presets(rows)]))
 
 
 def knowledge_table(rows: Sequence[Row]) -> Table | None:
