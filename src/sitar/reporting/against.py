@@ -183,7 +183,8 @@ def _difference(mine: list[Predictions], theirs: list[Predictions], metric: Metr
             return None
         values = np.array([goodness(metric, auc.value) for auc in aucs])
         influences = np.stack([_slope(metric, auc.value) * auc.influence for auc in aucs], axis=1)
-        return auc_difference(*np.split(values, 2), *np.split(influences, 2, axis=1))
+        sides = *np.split(values, 2), *np.split(influences, 2, axis=1)
+        return auc_difference(*sides, unseen=aucs[0].unseen)
 
     if not all(np.isfinite(p.logits).all() for p in (*mine, *theirs)):
         return None

@@ -121,13 +121,18 @@ def accuracy_difference(
     return _as_mcnemar(difference, int((right & ~reference).sum()), int((reference & ~right).sum()))
 
 
-def auc_difference(values: Floats, reference: Floats, influence: Floats, of_reference: Floats) -> Difference:
+def auc_difference(
+    values: Floats, reference: Floats, influence: Floats, of_reference: Floats, unseen: float = 0.0
+) -> Difference:
     """Compare two methods by AUCs (seed,), with the influence of each sample on them (sample, seed).
 
-    The covariance is that of DeLong et al. (1988) for AUCs of the same samples.
+    The covariance is that of DeLong et al. (1988) for AUCs of the same samples. Seeds of which no sample moves the
+    difference would look certain. They have the variance of two samples more in each group, of which the first method
+    alone ranks one right and the second alone the other. `unseen` is the variance that one of the two brings.
     """
     each, moved = values - reference, influence - of_reference
-    return Difference(each, each, moved.T @ moved)
+    certain = ~moved.any(0)
+    return Difference(each, each, moved.T @ moved + 2 * unseen * np.outer(certain, certain))
 
 
 def metric_difference(

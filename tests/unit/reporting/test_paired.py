@@ -137,6 +137,23 @@ def test_aucs_of_several_seeds_have_the_variance_of_delong() -> None:
     np.testing.assert_allclose(found.interval(), (0.1 - half, 0.1 + half))
 
 
+def test_aucs_that_no_sample_moves_are_not_certain() -> None:
+    """They have the error of a pair of samples more in each group. Another seed that samples move keeps its own."""
+    nothing, one, zero = np.zeros((40, 2)), np.ones(2), np.zeros(2)
+    found = auc_difference(one, zero, nothing, nothing, unseen=0.02)
+    np.testing.assert_allclose(found.covariance, np.full((2, 2), 0.04))
+    low, high = found.interval()
+    np.testing.assert_allclose((low, high), (1 - 1.96 * 0.2, 1 + 1.96 * 0.2), atol=1e-4)
+    assert 1e-7 < found.p < 0.001
+    same = auc_difference(one, one, nothing, nothing, unseen=0.02)
+    assert (same.value, same.p) == (0.0, 1.0)
+    assert same.interval()[0] < 0
+    moved = nothing.copy()
+    moved[:, 1] = np.random.default_rng(0).normal(0, 0.001, 40)
+    found = auc_difference(one, zero, moved, nothing, unseen=0.02)
+    np.testing.assert_allclose(found.covariance, np.diag([0.04, (moved[:, 1] ** 2).sum()]))
+
+
 def test_any_metric_is_resampled() -> None:
     a, b, group = simulate(np.random.default_rng(0), gain=0.03, seeds=2)
     sides = a, b
