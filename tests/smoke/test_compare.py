@@ -107,27 +107,52 @@ def test_one_row_and_other_data_are_refused(folder: Path, tmp_path: Path) -> Non
     assert "not tested on the same samples" in sitar_error("compare", folder / "erm0", other, "--against", "erm")
 
 
-def test_predictions_of_other_code_stand_beside_runs(folder: Path, tmp_path: Path) -> None:
-    """The predictions of a run, brought from outside in another order, have its figures and its differences."""
-    for seed in (0, 1):
+@pytest.fixture(scope="module")
+def files(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """What three runs of jtt predict, in tables of another order."""
+    place = tmp_path_factory.mktemp("predictions")
+    for seed in (0, 1, 2):
         stored = RunFolder(folder / f"jtt{seed}").predictions()
         y, said = stored["ood_test/y"], stored["ood_test/logits"].argmax(1)
         lines = [f"{i},{CLASSES[said[i]]},{CLASSES[y[i]]}" for i in np.random.default_rng(seed).permutation(len(y))]
-        (tmp_path / f"{seed}.csv").write_text("\n".join(["index,prediction,label", *lines]))
-    files = [f"--predictions=mine={tmp_path / '0.csv'}", f"--predictions=mine={tmp_path / '1.csv'}"]
-    printed = sitar("compare", *runs(folder, "erm"), *files, "--against", "erm", "--json").stdout
-    mine = next(row for row in json.loads(printed) if row["runs"] == "mine")
-    printed = sitar("compare", *runs(folder, "erm")[:2], *runs(folder, "jtt")[:2], "--against", "erm", "--json").stdout
-    jtt = next(row for row in json.loads(printed) if row["runs"] == "made/jtt")
-    assert mine["seeds"] == [0, 1]
+        (place / f"{seed}.csv").write_text("\n".join(["index,prediction,label", *lines]))
+    return sorted(place.iterdir())
+
+
+def compared(*arguments: str | Path) -> dict[str, dict]:
+    """Return what is printed of each row, on the main split."""
+    printed = json.loads(sitar("compare", *arguments, "--against", "erm", "--json").stdout)
+    return {row["runs"]: {"seeds": row["seeds"], **row["splits"]} for row in printed}
+
+
+def test_predictions_of_other_code_stand_beside_runs(folder: Path, files: list[Path]) -> None:
+    """The predictions of a run, brought from outside in another order, have its figures and its differences."""
+    mine = compared(folder / "erm0", f"--predictions=mine={files[0]}")["mine"]
+    jtt = compared(folder / "erm0", folder / "jtt0")["made/jtt"]
     for metric in ("average", "worst_group"):
-        ours, theirs = (row["splits"]["ood_test"][metric] for row in (mine, jtt))
+        ours, theirs = (row["ood_test"][metric] for row in (mine, jtt))
         assert ours["against"] == theirs["against"]
         assert ours["values"] == pytest.approx(theirs["values"])
-    assert mine["splits"]["ood_test"]["core_auc"]["mean"] is None, "one class does not rank"
-    assert mine["splits"]["id_test"]["average"]["mean"] is None
-    table = sitar("compare", *runs(folder, "erm"), *files).stdout
-    assert "mine" in table
+    assert mine["ood_test"]["core_auc"]["mean"] is None, "one class does not rank"
+    assert mine["id_test"]["average"]["mean"] is None
+
+
+def test_seeds_of_other_code_are_not_paired_with_ours(folder: Path, files: list[Path]) -> None:
+    """Their order says nothing: which file is called seed 0 is up to the user. All seeds of both rows count."""
+    erm = runs(folder, "erm")
+    orders = [[f"--predictions=mine={file}" for file in order] for order in (files, files[::-1], files[1:])]
+    there, back, two = (compared(*erm, *order)["mine"] for order in orders)
+    jtt = compared(*erm, *runs(folder, "jtt"))["made/jtt"]
+    for metric in ("average", "worst_group"):
+        first, turned, paired = (row["ood_test"][metric]["against"] for row in (there, back, jtt))
+        assert first == pytest.approx(turned)
+        assert first["better_by"] == pytest.approx(paired["better_by"])
+        assert first["low"] != pytest.approx(paired["low"], abs=1e-6), "Welch's interval is another"
+        assert (first["t_test"], first["mcnemar"]) == (None, None)
+    assert two["ood_test"]["average"]["against"]["shared_seeds"] == "0 1"
+    note = "paired over test samples alone"
+    assert note in " ".join(sitar("compare", *erm, *orders[0], "--against", "erm").stdout.split())
+    assert note not in " ".join(sitar("compare", *erm, *runs(folder, "jtt"), "--against", "erm").stdout.split())
 
 
 @pytest.mark.ci

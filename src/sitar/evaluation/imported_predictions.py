@@ -46,6 +46,10 @@ class ImportedRun(Run):
     arrays: Arrays
     of: Run  # the run with the same test samples
 
+    @property
+    def is_imported(self) -> bool:
+        return True
+
     @cached_property
     def _predictions(self) -> Arrays:
         return self.arrays

@@ -47,6 +47,11 @@ class Run:
     def seed(self) -> int:
         return self.result["seed"]
 
+    @property
+    def is_imported(self) -> bool:
+        """Return whether other code has made the predictions. What a seed is there is not known."""
+        return False
+
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
         return self.folder.metrics()

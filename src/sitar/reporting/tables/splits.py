@@ -26,7 +26,7 @@ def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], classes: i
         guess = [cell for metric in HEADLINE for cell in (percent(chance(metric, classes)), "–")]
         rows.append(["chance", "–", *guess])  # short, for a narrow terminal
     columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
-    return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples, or Wilson's at 0 and 100.")
+    return Table(title, columns, rows, "Percent; ranges are bootstrap intervals over samples, Wilson's at 0 and 100.")
 
 
 def details_table(title: str, splits: Mapping[str, Mapping[str, Any]]) -> Table:
