@@ -14,7 +14,10 @@ from helpers import made_data
 from helpers.cli import sitar, sitar_error
 from helpers.made_runs import make_run
 from helpers.runs import TINY_MODEL, run, settings
-from sitar.run_folder import RunFolder
+from sitar.config import section_config
+from sitar.evaluation.imported_predictions import import_predictions
+from sitar.registry import DATASETS
+from sitar.run_folder import Run, RunFolder
 
 CLASSES = ("red", "green")
 
@@ -181,3 +184,19 @@ def test_what_sitar_predicts_can_be_brought_back_by_name(tmp_path: Path) -> None
     assert "more than once" in sitar_error(*arguments, "average")
     out.write_text("\n".join(lines[:2]))
     assert "are missing, such as 'scans/" in sitar_error(*arguments, "average")
+
+
+@pytest.mark.ci
+def test_what_data_keeps_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """However many files are brought by name, and though samples are read and then prepared."""
+    (tmp_path / "data").mkdir()
+    data = {**made_data.table(tmp_path / "data").model_dump(), "rho": 0.6}
+    folder = run(settings("erm", data=data, model=TINY_MODEL, train={"epochs": 1}), tmp_path / "run")
+    kept = DATASETS.get("table").samples(section_config("data", data)).files
+    out = tmp_path / "out.csv"
+    out.write_text("\n".join(["name,prediction", *(f"{name},0" for name in kept)]))
+    caplog.clear()
+    with caplog.at_level("INFO", "sitar"):
+        found = import_predictions([f"a={out}", f"a={out}"], Run.read(folder))
+    assert [one.seed for one in found] == [0, 1]
+    assert [record.message.split(" keeps ")[0] for record in caplog.records] == ["data.rho = 0.6"]
