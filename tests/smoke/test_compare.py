@@ -74,6 +74,7 @@ def test_one_seed_is_said_to_be_one(folder: Path) -> None:
     one = sitar("compare", folder / "erm0", folder / "jtt0", "--against", "erm").stdout
     assert words in " ".join(one.split())
     assert "McNemar" in one
+    assert "where 0 lies outside of its interval" in " ".join(one.split())
     three = sitar("compare", *runs(folder, "erm", "jtt"), "--against", "erm").stdout
     assert words not in " ".join(three.split())
     assert "McNemar" not in three

@@ -21,6 +21,7 @@ class Bar:
     value: float | None
     low: float | None = None
     high: float | None = None
+    over_seeds: bool = False  # whether the range goes from the lowest seed to the highest, and is no interval
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def mean_bar(label: str, color: int, known: Sequence[tuple[float, Sequence[float
         return Bar(label, color, None)
     values = [value for value, _ in known]
     if len(values) > 1:
-        return Bar(label, color, mean(values), min(values), max(values))
+        return Bar(label, color, mean(values), min(values), max(values), over_seeds=True)
     low, high = known[0][1] or (None, None)
     return Bar(label, color, values[0], low, high)
 
