@@ -15,7 +15,10 @@ from helpers import made_data
 from helpers.cli import sitar, sitar_error
 from helpers.made_runs import make_run
 from helpers.runs import TINY_MODEL, run, settings
-from sitar.run_folder import RunFolder
+from sitar.config import section_config
+from sitar.evaluation.imported_predictions import import_predictions
+from sitar.registry import DATASETS
+from sitar.run_folder import Run, RunFolder
 
 CLASSES = ("red", "green")
 
@@ -72,6 +75,7 @@ def test_one_seed_is_said_to_be_one(folder: Path) -> None:
     one = sitar("compare", folder / "erm0", folder / "jtt0", "--against", "erm").stdout
     assert words in " ".join(one.split())
     assert "McNemar" in one
+    assert "where 0 lies outside of its interval" in " ".join(one.split())
     three = sitar("compare", *runs(folder, "erm", "jtt"), "--against", "erm").stdout
     assert words not in " ".join(three.split())
     assert "McNemar" not in three
@@ -141,27 +145,52 @@ def test_one_row_and_other_data_are_refused(folder: Path, tmp_path: Path) -> Non
     assert "not tested on the same samples" in sitar_error("compare", folder / "erm0", other, "--against", "erm")
 
 
-def test_predictions_of_other_code_stand_beside_runs(folder: Path, tmp_path: Path) -> None:
-    """The predictions of a run, brought from outside in another order, have its figures and its differences."""
-    for seed in (0, 1):
+@pytest.fixture(scope="module")
+def files(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """What three runs of jtt predict, in tables of another order."""
+    place = tmp_path_factory.mktemp("predictions")
+    for seed in (0, 1, 2):
         stored = RunFolder(folder / f"jtt{seed}").predictions()
         y, said = stored["ood_test/y"], stored["ood_test/logits"].argmax(1)
         lines = [f"{i},{CLASSES[said[i]]},{CLASSES[y[i]]}" for i in np.random.default_rng(seed).permutation(len(y))]
-        (tmp_path / f"{seed}.csv").write_text("\n".join(["index,prediction,label", *lines]))
-    files = [f"--predictions=mine={tmp_path / '0.csv'}", f"--predictions=mine={tmp_path / '1.csv'}"]
-    printed = sitar("compare", *runs(folder, "erm"), *files, "--against", "erm", "--json").stdout
-    mine = next(row for row in json.loads(printed) if row["runs"] == "mine")
-    printed = sitar("compare", *runs(folder, "erm")[:2], *runs(folder, "jtt")[:2], "--against", "erm", "--json").stdout
-    jtt = next(row for row in json.loads(printed) if row["runs"] == "made/jtt")
-    assert mine["seeds"] == [0, 1]
+        (place / f"{seed}.csv").write_text("\n".join(["index,prediction,label", *lines]))
+    return sorted(place.iterdir())
+
+
+def compared(*arguments: str | Path) -> dict[str, dict]:
+    """Return what is printed of each row, on the main split."""
+    printed = json.loads(sitar("compare", *arguments, "--against", "erm", "--json").stdout)
+    return {row["runs"]: {"seeds": row["seeds"], **row["splits"]} for row in printed}
+
+
+def test_predictions_of_other_code_stand_beside_runs(folder: Path, files: list[Path]) -> None:
+    """The predictions of a run, brought from outside in another order, have its figures and its differences."""
+    mine = compared(folder / "erm0", f"--predictions=mine={files[0]}")["mine"]
+    jtt = compared(folder / "erm0", folder / "jtt0")["made/jtt"]
     for metric in ("average", "worst_group"):
-        ours, theirs = (row["splits"]["ood_test"][metric] for row in (mine, jtt))
+        ours, theirs = (row["ood_test"][metric] for row in (mine, jtt))
         assert ours["against"] == theirs["against"]
         assert ours["values"] == pytest.approx(theirs["values"])
-    assert mine["splits"]["ood_test"]["core_auc"]["mean"] is None, "one class does not rank"
-    assert mine["splits"]["id_test"]["average"]["mean"] is None
-    table = sitar("compare", *runs(folder, "erm"), *files).stdout
-    assert "mine" in table
+    assert mine["ood_test"]["core_auc"]["mean"] is None, "one class does not rank"
+    assert mine["id_test"]["average"]["mean"] is None
+
+
+def test_seeds_of_other_code_are_not_paired_with_ours(folder: Path, files: list[Path]) -> None:
+    """Their order says nothing: which file is called seed 0 is up to the user. All seeds of both rows count."""
+    erm = runs(folder, "erm")
+    orders = [[f"--predictions=mine={file}" for file in order] for order in (files, files[::-1], files[1:])]
+    there, back, two = (compared(*erm, *order)["mine"] for order in orders)
+    jtt = compared(*erm, *runs(folder, "jtt"))["made/jtt"]
+    for metric in ("average", "worst_group"):
+        first, turned, paired = (row["ood_test"][metric]["against"] for row in (there, back, jtt))
+        assert first == pytest.approx(turned)
+        assert first["better_by"] == pytest.approx(paired["better_by"])
+        assert first["low"] != pytest.approx(paired["low"], abs=1e-6), "Welch's interval is another"
+        assert (first["t_test"], first["mcnemar"]) == (None, None)
+    assert two["ood_test"]["average"]["against"]["shared_seeds"] == "0 1"
+    note = "paired over test samples alone"
+    assert note in " ".join(sitar("compare", *erm, *orders[0], "--against", "erm").stdout.split())
+    assert note not in " ".join(sitar("compare", *erm, *runs(folder, "jtt"), "--against", "erm").stdout.split())
 
 
 @pytest.mark.ci
@@ -190,3 +219,19 @@ def test_what_sitar_predicts_can_be_brought_back_by_name(tmp_path: Path) -> None
     assert "more than once" in sitar_error(*arguments, "average")
     out.write_text("\n".join(lines[:2]))
     assert "are missing, such as 'scans/" in sitar_error(*arguments, "average")
+
+
+@pytest.mark.ci
+def test_what_data_keeps_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """However many files are brought by name, and though samples are read and then prepared."""
+    (tmp_path / "data").mkdir()
+    data = {**made_data.table(tmp_path / "data").model_dump(), "rho": 0.6}
+    folder = run(settings("erm", data=data, model=TINY_MODEL, train={"epochs": 1}), tmp_path / "run")
+    kept = DATASETS.get("table").samples(section_config("data", data)).files
+    out = tmp_path / "out.csv"
+    out.write_text("\n".join(["name,prediction", *(f"{name},0" for name in kept)]))
+    caplog.clear()
+    with caplog.at_level("INFO", "sitar"):
+        found = import_predictions([f"a={out}", f"a={out}"], Run.read(folder))
+    assert [one.seed for one in found] == [0, 1]
+    assert [record.message.split(" keeps ")[0] for record in caplog.records] == ["data.rho = 0.6"]

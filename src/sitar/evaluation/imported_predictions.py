@@ -5,7 +5,7 @@ The file is a table with a row for each sample of a split, in any order, as `sit
 name or index   the file of the sample as the data set names it, or its place in the split, counted from 0. Images
                 stand in the order of their names there. Names need the data, and say of which split a sample is.
 prediction      the predicted class, by name or by number
-p_CLASS         the probability of each class; with these, `prediction` may be left out
+p_CLASS         the probability of each class, by name or by number; with these, `prediction` may be left out
 label           the true class: optional, and checked
 split           beside an index, of which split the sample is; without it, of the split that decides
 """
@@ -15,9 +15,10 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,9 @@ from sitar.splits import EVALUATION_SPLITS, deciding_split
 logger = logging.getLogger(__name__)
 OPTION = re.compile(r"(?P<name>[^=@]+)(?:@(?P<seed>\d+))?=(?P<file>.+)")
 EVERYWHERE = ""
+Names = Callable[[], Mapping[str, Sequence[str]]]
+WHOLE = re.compile(r"^(-?\d+)\.0+$")  # as pandas writes whole numbers in a column that has an empty cell
+EMPTY = ("", "nan")
 MOST_SUM_OFF = 0.01  # by which the probabilities of a sample may miss 1, as they were rounded
 
 
@@ -45,6 +49,10 @@ class ImportedRun(Run):
 
     arrays: Arrays
     of: Run  # the run with the same test samples
+
+    @property
+    def is_imported(self) -> bool:
+        return True
 
     @cached_property
     def _predictions(self) -> Arrays:
@@ -57,6 +65,7 @@ class ImportedRun(Run):
 
 def import_predictions(options: Sequence[str], run: Run) -> list[ImportedRun]:
     """Read `NAME=FILE` or `NAME@SEED=FILE` for the test samples of a run. Files of one name are seeds 0, 1, ..."""
+    names = cache(lambda: _names(run, _known(run)))  # read where a table has names, and once for all of them
     imported: list[ImportedRun] = []
     for option in options:
         found = OPTION.fullmatch(option)
@@ -69,17 +78,17 @@ def import_predictions(options: Sequence[str], run: Run) -> list[ImportedRun]:
             raise ConfigError(
                 f"--predictions gives two files for seed {seed} of {name!r}. Write NAME@SEED=FILE for all."
             )
-        imported.append(_import(name, seed, file, run))
+        imported.append(_import(name, seed, file, run, names))
     return imported
 
 
-def _import(name: str, seed: int, file: Path, run: Run) -> ImportedRun:
+def _import(name: str, seed: int, file: Path, run: Run, names_of_run: Names) -> ImportedRun:
     if not file.is_file():
         raise DataError(f"There is no file {str(file)!r} with the predictions of {name!r}.")
     table = open_table(file)
     arrays: Arrays = {}
     splits: dict[str, Any] = {}
-    for split, order in _orders(table, run).items():
+    for split, order in _orders(table, run, names_of_run).items():
         stored = run.predictions(split)
         scores, ranks = _scores(table, order, run.classes)
         _check_labels(table, order, stored["y"], split, run.classes)
@@ -99,14 +108,19 @@ def _import(name: str, seed: int, file: Path, run: Run) -> ImportedRun:
     return ImportedRun(RunFolder(file), config, cast(Result, result), arrays, run)
 
 
-def _orders(table: TableFile, run: Run) -> dict[str, NDArray[np.int64]]:
+def _known(run: Run) -> list[str]:
+    """Return the splits of which a run has stored predictions."""
+    return [split for split in EVALUATION_SPLITS if len(run.labels(split))]
+
+
+def _orders(table: TableFile, run: Run, names: Names) -> dict[str, NDArray[np.int64]]:
     """Return the row of each sample, by split. Every sample of a split must be there once."""
-    known = [split for split in EVALUATION_SPLITS if len(run.labels(split))]
+    known = _known(run)
     deciding = deciding_split(known)
     if deciding is None:
         raise DataError(f"The run {str(run.folder.path)!r} has stored no predictions, so there is nothing to match.")
     if "name" in table.names:
-        return _by_name(table, run, known, deciding)
+        return _by_name(table, names(), known, deciding)
     if "index" not in table.names:
         raise DataError(f"{table.title} has neither a column 'name' nor 'index', which say whose each prediction is.")
     if "label" not in table.names:
@@ -126,11 +140,12 @@ def _orders(table: TableFile, run: Run) -> dict[str, NDArray[np.int64]]:
     return orders
 
 
-def _by_name(table: TableFile, run: Run, known: Sequence[str], deciding: str) -> dict[str, NDArray[np.int64]]:
+def _by_name(
+    table: TableFile, names: Mapping[str, Sequence[str]], known: Sequence[str], deciding: str
+) -> dict[str, NDArray[np.int64]]:
     """Find the splits of which the table names every sample. Rows of other samples of the data are not used."""
-    names = _names(run, known)
     rows = dict(enumerate(table.words("name")))
-    given, of_data = set(rows.values()), set(names.pop(EVERYWHERE))
+    given, of_data = set(rows.values()), set(names[EVERYWHERE])
     orders = {}
     for split in [split for split in known if given.issuperset(names[split])] or [deciding]:
         elsewhere = of_data.difference(names[split])
@@ -159,8 +174,9 @@ def _names(run: Run, splits: Sequence[str]) -> dict[str, list[str]]:
     config: Any = section_config("data", run.config["data"])
     dataset = DATASETS.get(config.name)
     samples = dataset.samples(config)  # first: it fetches nothing, and says what is missing
-    if (prepared := dataset.prepare(config)) is not None:  # from the cache, in the order of the evaluation
-        samples = prepared.usable
+    with _without_remarks("sitar.data"):  # which `samples` has made
+        prepared = dataset.prepare(config)  # from the cache, in the order of the evaluation
+    samples = samples if prepared is None else prepared.usable
     names = {EVERYWHERE: [str(name) for name in samples.files]}
     for split in splits:
         places = samples.splits().get(split, np.zeros(0, np.int64))
@@ -173,11 +189,22 @@ def _names(run: Run, splits: Sequence[str]) -> dict[str, list[str]]:
     return names
 
 
+@contextmanager
+def _without_remarks(name: str) -> Iterator[None]:
+    """Keep a logger from what is no warning during a `with` block."""
+    said = logging.getLogger(name)
+    level = said.level
+    said.setLevel(max(logging.WARNING, said.getEffectiveLevel()))
+    try:
+        yield
+    finally:
+        said.setLevel(level)
+
+
 def _scores(table: TableFile, order: NDArray[np.int64], classes: Sequence[str]) -> tuple[NDArray[np.float32], bool]:
     """Return logits (sample, class), and whether they rank samples: one predicted class alone does not."""
-    columns = [f"p_{name}" for name in classes]
-    there = [column for column in columns if column in table.names]
-    if not there:
+    columns = _probability_columns(table, classes)
+    if columns is None:
         table.check_columns(["prediction"])
         return np.eye(len(classes), dtype=np.float32)[_classes(table, "prediction", order, classes)], False
     table.check_columns(columns)
@@ -205,10 +232,37 @@ def _scores(table: TableFile, order: NDArray[np.int64], classes: Sequence[str]) 
     return scores, True
 
 
+def _probability_columns(table: TableFile, classes: Sequence[str]) -> list[str] | None:
+    """Return the columns of the probabilities, which have the names of the classes or their numbers, or None.
+
+    A column that looks like one and is of no class is refused if it may have been meant, and else warned of.
+    """
+    by_name, by_number = ([f"p_{word}" for word in words] for words in (classes, range(len(classes))))
+    found = next((columns for columns in (by_name, by_number) if set(columns) & set(table.names)), None)
+    strange = [name for name in table.names if name.startswith("p_") and name not in (found or ())]
+    if strange:
+        message = (
+            f"{table.title} has the column {strange[0]!r}, which is of no class. Probabilities stand in the columns "
+            f"{', '.join(by_name[:3])}, or {', '.join(by_number[:3])}."
+        )
+        if found is None and "prediction" not in table.names:
+            raise DataError(message)
+        logger.warning("%s It is not used.", message)
+    return found
+
+
 def _classes(table: TableFile, column: str, order: NDArray[np.int64], classes: Sequence[str]) -> NDArray[np.int64]:
     """Return the numbers of classes that are written as their names or as numbers, counted from 0."""
-    words = [word.strip() for word in table.words(column)]
     codes = {name: place for place, name in enumerate(classes)}
+    words = [word if (word := cell.strip()) in codes else WHOLE.sub(r"\1", word) for cell in table.words(column)]
+    empty = [row for row in order.tolist() if words[row] not in codes and words[row].lower() in EMPTY]
+    if empty:
+        key = "name" if "name" in table.names else "index"
+        where = table.words(key)[empty[0]]
+        raise DataError(
+            f"{table.title} has {len(empty):,} rows whose {column} is empty, such as that of {key} {where!r}. "
+            "Fill every cell of it."
+        )
     if not any(word in codes for word in words):
         codes = {str(place): place for place in range(len(classes))}
     if wrong := [words[row] for row in order if words[row] not in codes]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -199,10 +200,16 @@ def _against_the_rest(
 
 @dataclass(frozen=True)
 class AUC:
-    """An AUC, or a mean of several, with the influence of each sample on it: how far the sample moves the value."""
+    """An AUC, or a mean of several, with the influence of each sample on it: how far the sample moves the value.
+
+    `unseen` is the variance that one sample more in each group would bring, if it were ranked wrong. It stands in where
+    all samples seen are ranked alike, so that none of them moves the value.
+    """
 
     value: float
     influence: Float[np.ndarray, " sample"]
+    reach: Float[np.ndarray, " sample"]  # how far one sample more like this one would move the value
+    unseen: float = 0.0
 
 
 def core_auc(p: Predictions) -> AUC | None:
@@ -212,14 +219,14 @@ def core_auc(p: Predictions) -> AUC | None:
     than two classes it is the mean of each class against the rest. It does not exist where a value lacks a class, nor
     where a logit is not finite.
     """
-    if p.attribute is None or not np.isfinite(p.logits).all():
+    if p.attribute is None or p.group is None or not np.isfinite(p.logits).all():
         return None
     terms = [
         _auc(p.evidence[:, c], (p.attribute == value) & (p.y == c), (p.attribute == value) & (p.y != c))
         for value in np.unique(p.attribute)
         for c in range(p.num_classes)
     ]
-    return _mean_auc(terms)
+    return _mean_auc(terms, p.group)
 
 
 def shortcut_auc(p: Predictions) -> AUC | None:
@@ -231,7 +238,7 @@ def shortcut_auc(p: Predictions) -> AUC | None:
     value against the rest. It does not exist where a class lacks a value, nor where a logit is not finite.
     """
     goes_with = class_of_value(p)
-    if p.attribute is None or goes_with is None or not np.isfinite(p.logits).all():
+    if p.attribute is None or p.group is None or goes_with is None or not np.isfinite(p.logits).all():
         return None
     values = [value for value in np.unique(p.attribute) if value in goes_with]
     known = np.isin(p.attribute, values)
@@ -244,7 +251,7 @@ def shortcut_auc(p: Predictions) -> AUC | None:
         for c in np.unique(p.y)
         for value in values
     ]
-    return _mean_auc(terms)
+    return _mean_auc(terms, p.group)
 
 
 def class_of_value(p: Predictions) -> dict[int, int] | None:
@@ -267,10 +274,13 @@ def class_of_value(p: Predictions) -> dict[int, int] | None:
 
 
 def auc_interval(auc: AUC | None, z: float = 1.96) -> list[float] | None:
-    """Return the 95 % interval of an AUC, by the variance of DeLong et al. (1988): the sum of squared influences."""
+    """Return the 95 % interval of an AUC, by the variance of DeLong et al. (1988): the sum of squared influences.
+
+    Where this is 0, the variance is that of a sample more in each group.
+    """
     if auc is None:
         return None
-    half = z * float(np.sqrt((auc.influence**2).sum()))
+    half = z * float(np.sqrt((auc.influence**2).sum() or auc.unseen))
     return [max(0.0, auc.value - half), min(1.0, auc.value + half)]
 
 
@@ -289,18 +299,22 @@ def _auc(
 
     above = share_below(score[high], score[low])
     value = float(above.mean())
-    influence = np.zeros(len(score))
+    influence, reach = np.zeros(len(score)), np.zeros(len(score))
     influence[high] = (above - value) / high.sum()
     influence[low] = (1 - share_below(score[low], score[high]) - value) / low.sum()
-    return AUC(value, influence)
+    reach[high], reach[low] = 1 / (high.sum() + 2), 1 / (low.sum() + 2)  # two more, of which the other is ranked right
+    return AUC(value, influence, reach)
 
 
-def _mean_auc(terms: Sequence[AUC | None]) -> AUC | None:
+def _mean_auc(terms: Sequence[AUC | None], group: Int[np.ndarray, " sample"]) -> AUC | None:
     """Return the mean of AUCs of the same samples. It does not exist where one of them does not."""
     known = [term for term in terms if term is not None]
     if not known or len(known) < len(terms):
         return None
-    return AUC(float(np.mean([t.value for t in known])), np.mean([t.influence for t in known], axis=0))
+    value = float(np.mean([t.value for t in known]))
+    influence, reach = (np.mean([getattr(t, name) for t in known], axis=0) for name in ("influence", "reach"))
+    _, of_group = np.unique(group, return_index=True)
+    return AUC(value, influence, reach, float((reach[of_group] ** 2).sum()))
 
 
 def _log_sum_exp(logits: Float[np.ndarray, "sample classes"]) -> Float[np.ndarray, " sample"]:
@@ -334,7 +348,8 @@ def bootstrap_intervals(
     Accuracy depends only on how many samples fall into each (class, group, right or wrong) cell. The counts of the
     cells are therefore drawn from a multinomial, which is the same distribution as drawing samples with replacement.
     The draws have a fixed seed. With many small groups the worst group of a resample is biased downwards, so that the
-    interval lies below the point estimate.
+    interval lies below the point estimate. Where all resamples are the same, as they are at 0 and 1, the interval is
+    Wilson's. Those of several classes are combined as in Zou and Donner's MOVER.
     """
     if not len(y):
         return {"average": None, "class_balanced": None, "worst_group": None}
@@ -351,15 +366,40 @@ def bootstrap_intervals(
         with np.errstate(invalid="ignore"):
             return (right @ members) / (draws @ members)  # (resample, value); NaN where a value was not drawn
 
-    def interval(values: np.ndarray) -> list[float]:
+    def interval(values: np.ndarray, certain: tuple[float, float]) -> list[float]:
         tail = (1 - level) / 2
-        return [float(q) for q in np.quantile(values, [tail, 1 - tail])]
+        low, high = np.quantile(values, [tail, 1 - tail])
+        return [float(end) for end in ((low, high) if low < high else certain)]
 
+    def wilsons(of: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        members, z = of[:, None] == np.unique(of), NormalDist().inv_cdf((1 + level) / 2)
+        n = counts @ members
+        share = (counts * cells[2]) @ members / n
+        low, high = np.transpose([wilson(*one, z) for one in zip(share, n, strict=True)])
+        return share, low, high
+
+    def mean_interval(of: np.ndarray) -> tuple[float, float]:
+        share, low, high = wilsons(of)
+        below, above = (math.hypot(*(share - end)) / len(share) for end in (low, high))
+        return max(0.0, share.mean() - below), min(1.0, share.mean() + above)
+
+    def lowest_interval(of: np.ndarray) -> tuple[float, float]:
+        _, low, high = wilsons(of)
+        return low.min(), high.min()
+
+    worst = None if group is None else interval(np.nanmin(accuracies(cells[1]), axis=1), lowest_interval(cells[1]))
     return {
-        "average": interval(right.sum(1) / len(y)),
-        "class_balanced": interval(np.nanmean(accuracies(cells[0]), axis=1)),
-        "worst_group": None if group is None else interval(np.nanmin(accuracies(cells[1]), axis=1)),
+        "average": interval(right.sum(1) / len(y), mean_interval(np.zeros_like(cells[0]))),
+        "class_balanced": interval(np.nanmean(accuracies(cells[0]), axis=1), mean_interval(cells[0])),
+        "worst_group": worst,
     }
+
+
+def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Compute Wilson's interval of a share of n samples. It is of 95 % unless `z` says otherwise."""
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 _AUCS: dict[str, Callable[[Predictions], AUC | None]] = {"core_auc": core_auc, "shortcut_auc": shortcut_auc}

@@ -1,7 +1,8 @@
 """Say of rows of runs whether they are better than a reference, or cannot be told apart from it.
 
-Both rows have predicted the same test samples, and are compared on the seeds that both have. Tables, reports and the
-bold numbers of a LaTeX table all come from here.
+Both rows have predicted the same test samples, and are compared on the seeds that both have. A seed of predictions that
+other code has made belongs to no seed of ours, so all seeds of such a row are compared with all of the other. Tables,
+reports and the bold numbers of a LaTeX table all come from here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sitar.reporting.comparison import Row
 from sitar.reporting.paired import (
     Combine,
     Difference,
+    Unpaired,
     accuracy_difference,
     auc_difference,
     classical_tests,
@@ -46,7 +48,7 @@ class Verdict:
     reference: Row
     split: str
     metric: str
-    seeds: list[int]
+    seeds: list[int]  # those that both have; of rows whose seeds are not paired, those of the row that has fewer
     difference: Difference  # positive: the row is better, whatever the metric
     level: float  # of the interval, which excludes 0 if and only if the two are told apart
     p: float  # corrected for the number of rows
@@ -58,6 +60,10 @@ class Verdict:
         ideal = METRICS[self.metric].ideal
         largest = 1.0 if ideal is None else max(ideal, 1 - ideal)
         return max(-largest, low), min(largest, high)
+
+    @property
+    def pairs_seeds(self) -> bool:
+        return not isinstance(self.difference, Unpaired)
 
     @property
     def told_apart(self) -> bool:
@@ -159,14 +165,20 @@ def difference(row: Row, reference: Row, split: str, metric: str) -> Difference 
 
     It is None where a run lacks the metric, or has not stored what it is computed from.
     """
-    seeds = _shared_seeds(row, reference)
-    runs = [run for one in (row, reference) for run in one.runs if run.seed in seeds]
+    seeds, paired = _shared_seeds(row, reference), _seeds_are_paired(row, reference)
+    first, second = ([run for run in one.runs if run.seed in seeds or not paired] for one in (row, reference))
+    runs = [*first, *second]
     if any(run.result["splits"].get(split, {}).get(metric) is None for run in runs):
         return None
     predicted = [_predictions(run, split) for run in runs]
     for run, theirs in zip(runs, predicted, strict=True):
         _check_same(runs[0], run, predicted[0], theirs, split)
-    return _difference(predicted[: len(seeds)], predicted[len(seeds) :], METRICS[metric])
+    mine, theirs = predicted[: len(first)], predicted[len(first) :]
+    if paired or len(runs) == 2:
+        return _difference(mine, theirs, METRICS[metric])
+    pairs = [(one, other) for one in mine for other in theirs]
+    found = _difference([one for one, _ in pairs], [other for _, other in pairs], METRICS[metric])
+    return None if found is None else Unpaired(found.each, found.centre, found.covariance, first=len(mine))
 
 
 def _difference(mine: list[Predictions], theirs: list[Predictions], metric: Metric) -> Difference | None:
@@ -183,7 +195,8 @@ def _difference(mine: list[Predictions], theirs: list[Predictions], metric: Metr
             return None
         values = np.array([goodness(metric, auc.value) for auc in aucs])
         influences = np.stack([_slope(metric, auc.value) * auc.influence for auc in aucs], axis=1)
-        return auc_difference(*np.split(values, 2), *np.split(influences, 2, axis=1))
+        sides = *np.split(values, 2), *np.split(influences, 2, axis=1)
+        return auc_difference(*sides, unseen=aucs[0].unseen)
 
     if not all(np.isfinite(p.logits).all() for p in (*mine, *theirs)):
         return None
@@ -227,6 +240,11 @@ def _slope(metric: Metric, value: float) -> float:
     return 1.0 if rises else -1.0
 
 
+def _seeds_are_paired(row: Row, reference: Row) -> bool:
+    """Return whether a seed means the same for both rows. Other code does not share our random numbers."""
+    return not any(run.is_imported for run in (*row.runs, *reference.runs))
+
+
 def _shared_seeds(row: Row, reference: Row) -> list[int]:
     for one in (row, reference):
         if len(set(one.seeds)) < len(one.seeds):
@@ -234,6 +252,8 @@ def _shared_seeds(row: Row, reference: Row) -> list[int]:
             raise RunError(
                 f"{one.label} has a seed twice ({_listed(one.seeds)}): {folders}. Give one run of each seed."
             )
+    if not _seeds_are_paired(row, reference):
+        return min(row.seeds, reference.seeds, key=len)
     seeds = [seed for seed in row.seeds if seed in reference.seeds]
     if not seeds:
         raise RunError(

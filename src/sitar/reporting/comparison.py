@@ -11,8 +11,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from sitar.errors import RunError
+from sitar.config import section_config
+from sitar.errors import RunError, SitarError
 from sitar.given import Kind, given_to, kinds_of, marked
+from sitar.presets import load_config, preset_names
 from sitar.privacy import last_name, shareable
 from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, without_places
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
@@ -20,6 +22,8 @@ from sitar.splits import TEST_SPLITS, VAL, deciding_split
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
 LONGEST_LABEL = 40  # characters that a sentence of a report has room for
 SEED = re.compile(r"seed\d+")  # the name of a folder
+SECTIONS = ("data", "model", "method", "train")  # of the settings that a preset has
+DATA_ON = "train.data_on"  # a place too: in which memory the data lies
 REFIT = (ANSWERS, DIGEST, FEATURES)  # settings of a run that `sitar refit` has made; labels say them in words
 
 
@@ -119,6 +123,54 @@ class Comparison:
         return next((names for run in self.runs if (names := run.result.get("attributes"))), {})
 
 
+def unlike_presets(rows: Sequence[Row]) -> list[str]:
+    """Say which rows have other settings than their preset, in a sentence for each list of settings.
+
+    What a label names already is left out.
+    """
+    changed: dict[str, list[str]] = {}
+    for row in rows:
+        words = [f"{key}={value}" for key, value in unlike_preset(row.runs[0].config).items()]
+        if hidden := [word for word in words if f" {word} " not in f"{row.label} "]:
+            changed.setdefault(", ".join(hidden), []).append(row.label)
+    return [_unlike(labels, settings, len(rows)) for settings, labels in changed.items()]
+
+
+def _unlike(labels: Sequence[str], settings: str, rows: int) -> str:
+    if len(labels) == 1:
+        return f"Unlike its preset, {labels[0]} has {settings}."
+    return f"Unlike their presets, {'all rows' if len(labels) == rows else ' and '.join(labels)} have {settings}."
+
+
+def unlike_preset(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run that are not those of its preset, without those that say where things lie.
+
+    There are none where the preset is not known here, such as a file of the user's own. The settings of another method
+    than the preset's are held against the defaults of that method.
+    """
+    mine = {key: value for key, value in without_places(config).items() if key.partition(".")[0] in SECTIONS}
+    preset = config.get("preset")
+    if preset not in preset_names():
+        return {}
+    try:
+        theirs = load_config(preset).to_dict()
+    except (SitarError, ImportError):  # of a plug-in that is gone, or without torch
+        return {}
+    name, method = mine.get("method.name"), theirs["method"]["name"]
+    if name != method:
+        theirs["method"] = {**_defaults(name), "name": method}
+    known = without_places(theirs)
+    return {key: value for key, value in mine.items() if key != DATA_ON and value != known.get(key)}
+
+
+def _defaults(method: Any) -> dict[str, Any]:
+    """Return the settings of a method where nobody says otherwise. There are none of a method that is unknown here."""
+    try:
+        return section_config("method", {"name": method}).model_dump(mode="json", by_alias=True)
+    except SitarError:
+        return {}
+
+
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Read finished runs. A run that is given twice is refused."""
     runs: list[Run] = []
@@ -176,15 +228,18 @@ def group_runs(runs: Sequence[Run]) -> list[Row]:
     """Put runs together that differ only in the seed. A row is labelled by preset and by what else differs.
 
     Where files lie does not count: data that moved is the same data. Other data under the same settings is told apart
-    by where it lies.
+    by where it lies, and another version of a user's own method by the digest of its file.
     """
-    together: dict[tuple[str, str | None, str | None], list[Run]] = {}
-    known = {_settings_key(run): run.data_checksum for run in reversed(runs) if run.data_checksum is not None}
+    together: dict[tuple[Any, ...], list[Run]] = {}
+    data_of = {_settings_key(run): run.data_checksum for run in reversed(runs) if run.data_checksum is not None}
+    code_of = {_settings_key(run): run.code for run in reversed(runs) if run.code is not None}
     for run in runs:
         key = _settings_key(run)
-        data = run.data_checksum or known.get(key)
-        together.setdefault((key, data, _text(run.unlabelled_checksum)), []).append(run)
-    settings = [_told_apart(members[0], [others[0] for others in together.values()]) for members in together.values()]
+        data = run.data_checksum or data_of.get(key)
+        code = code_of.get(key) if run.code is None else run.code
+        together.setdefault((key, data, _text(run.unlabelled_checksum), code), []).append(run)
+    firsts = [max(members, key=lambda run: run.code is not None) for members in together.values()]  # one that knows
+    settings = [_told_apart(first, firsts) for first in firsts]
     rows = []
     for mine, members in zip(settings, together.values(), strict=True):
         rivals = [other for other in settings if other["preset"] == mine["preset"] and other is not mine]
@@ -212,8 +267,8 @@ def _answers(settings: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]]) -
 
 
 def _identity(run: Run) -> str:
-    """Return what makes a run this one: its settings, but not where files lie, and the checksums of its data."""
-    checksums = [run.data_checksum, run.unlabelled_checksum]
+    """Return what makes a run this one: its settings, but not where files lie, and checksums of data and code."""
+    checksums = [run.data_checksum, run.unlabelled_checksum, run.code]
     return json.dumps([without_places(run.config), *checksums], sort_keys=True, default=str)
 
 
@@ -229,16 +284,22 @@ def _settings_key(run: Run) -> str:
 def _told_apart(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     """Return the settings of a run, with where its files lie only if another has the same settings on other data.
 
-    Where both lie in the same place, the checksum tells them apart.
+    Where both lie in the same place, the checksum tells them apart. Other code is told apart by its digest.
     """
     mine = without_places(run.config)
-    twins = [other for other in others if other is not run and _settings_key(other) == _settings_key(run)]
-    if twins:
+    same = [other for other in others if other is not run and _settings_key(other) == _settings_key(run)]
+    if any(other.code != run.code for other in same):
+        mine["code"] = "+".join(digest[:8] for digest in run.code or ()) or "installed"
+    if twins := [other for other in same if _inputs(other) != _inputs(run)]:
         places = [{key: value for key, value in flat(one.config).items() if key in PLACES} for one in (run, *twins)]
         mine |= places[0]
         if places[0] in places[1:]:
             mine["data_checksum"] = str(run.data_checksum)[:8]
     return {**mine, "preset": str(mine.get("preset") or run.result.get("preset") or "custom")}
+
+
+def _inputs(run: Run) -> list[str | None]:
+    return [_text(run.data_checksum), _text(run.unlabelled_checksum)]
 
 
 def compare_runs(paths: Sequence[Path], *, with_paths: bool = True) -> tuple[list[Comparison], list[tuple[str, str]]]:

@@ -7,7 +7,8 @@ parts as squares (Zou and Donner, 2008):
 
     half-width^2 = (t * deviation over seeds / sqrt(seeds))^2 + (z * common error of the samples)^2
 
-With one seed only the samples are left, and nothing is said about other seeds.
+With one seed only the samples are left, and nothing is said about other seeds. Where no seed of one method belongs to a
+seed of the other, the first part is Welch's (`Unpaired`).
 """
 
 from __future__ import annotations
@@ -83,6 +84,38 @@ class Difference:
         return float(np.hypot(over_seeds, -ndtri(p / 2) * np.sqrt(max(0.0, common))))
 
 
+@dataclass(frozen=True)
+class Unpaired(Difference):
+    """This difference is of methods whose seeds do not belong together. Only the test samples are the same for both.
+
+    `each`, `centre` and `covariance` have a place for each pair of seeds: those of the first seed of the first method
+    with all seeds of the second method, and so on. `first` is the number of seeds of the first method.
+    """
+
+    first: int = 1
+
+    def __neg__(self) -> Difference:
+        turned = np.arange(len(self.each)).reshape(self.first, -1).T.ravel()
+        each, centre, covariance = self.each[turned], self.centre[turned], self.covariance[np.ix_(turned, turned)]
+        return Unpaired(0 - each, 0 - centre, covariance, first=len(turned) // self.first)
+
+    def _half_width(self, p: float) -> float:
+        from scipy.special import ndtri, stdtrit
+
+        pairs = self.centre.reshape(self.first, -1)
+        covariance = self.covariance.reshape(*pairs.shape, *pairs.shape)
+        if 1 in pairs.shape:
+            return float(-ndtri(p / 2) * np.sqrt(covariance.mean()))
+        parts, free = zip(*((m.var(ddof=1) / len(m), len(m) - 1) for m in (pairs.mean(1), pairs.mean(0))), strict=True)
+        error = sum(parts)
+        degrees = error**2 / sum(part**2 / n for part, n in zip(parts, free, strict=True)) if error else min(free)
+        other_seeds = [
+            ~np.eye(n, dtype=bool) for n in pairs.shape
+        ]  # the error that seeds do not have in common is in it
+        common = covariance.transpose(0, 2, 1, 3)[other_seeds[0]][:, other_seeds[1]].mean()
+        return float(np.hypot(stdtrit(degrees, p / 2) * np.sqrt(error), ndtri(p / 2) * np.sqrt(max(0.0, common))))
+
+
 def accuracy_difference(
     right: NDArray[np.bool_], reference: NDArray[np.bool_], stratum: NDArray[np.int64], combine: Combine
 ) -> Difference:
@@ -121,13 +154,18 @@ def accuracy_difference(
     return _as_mcnemar(difference, int((right & ~reference).sum()), int((reference & ~right).sum()))
 
 
-def auc_difference(values: Floats, reference: Floats, influence: Floats, of_reference: Floats) -> Difference:
+def auc_difference(
+    values: Floats, reference: Floats, influence: Floats, of_reference: Floats, unseen: float = 0.0
+) -> Difference:
     """Compare two methods by AUCs (seed,), with the influence of each sample on them (sample, seed).
 
-    The covariance is that of DeLong et al. (1988) for AUCs of the same samples.
+    The covariance is that of DeLong et al. (1988) for AUCs of the same samples. Seeds of which no sample moves the
+    difference would look certain. They have the variance of two samples more in each group, of which the first method
+    alone ranks one right and the second alone the other. `unseen` is the variance that one of the two brings.
     """
     each, moved = values - reference, influence - of_reference
-    return Difference(each, each, moved.T @ moved)
+    certain = ~moved.any(0)
+    return Difference(each, each, moved.T @ moved + 2 * unseen * np.outer(certain, certain))
 
 
 def metric_difference(
@@ -183,8 +221,10 @@ def classical_tests(difference: Difference) -> dict[str, float]:
     """Return the p-values of well-known tests, where they exist. They look at the samples or at the seeds, never both.
 
     One seed: McNemar's exact test of the samples that only one method gets right. From five seeds on: the paired t-test
-    and the sign-flip permutation test of the values of the seeds.
+    and the sign-flip permutation test of the values of the seeds. There are none where seeds are not paired.
     """
+    if isinstance(difference, Unpaired):
+        return {}
     if difference.only_one_right is not None:
         return {"mcnemar": mcnemar(*difference.only_one_right)}
     each = difference.each

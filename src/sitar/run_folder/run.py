@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
+FILE_DIGEST = re.compile(r"\(sha256 ([0-9a-f]+)\)$")  # at the end of what environment.json says of a user's own file
 UNLABELLED_CHECKSUM = "unlabelled_checksum"  # in environment.json, where a method was given unlabelled inputs
 KINDS = {"logits": "f", "y": "iu", "group": "iu", "group_share": "f", "majority": "iu"}  # of the stored predictions
 
@@ -44,6 +46,11 @@ class Run:
     @property
     def seed(self) -> int:
         return self.result["seed"]
+
+    @property
+    def is_imported(self) -> bool:
+        """Return whether other code has made the predictions. What a seed is there is not known."""
+        return False
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
@@ -155,6 +162,15 @@ class Run:
     def unlabelled_checksum(self) -> str | None:
         """Return the checksum of the unlabelled inputs that the method was given. Most methods are given none."""
         return self.environment.get(UNLABELLED_CHECKSUM)
+
+    @property
+    def code(self) -> tuple[str, ...] | None:
+        """Return the digests of the user's own files that define method and data set, or None if they are not known."""
+        sources = self.environment.get("plugins")
+        if not isinstance(sources, dict):
+            return None
+        found = [FILE_DIGEST.search(str(source)) for source in sources.values()]
+        return tuple(sorted({digest[1] for digest in found if digest}))
 
 
 def _fit_each_other(arrays: Arrays) -> bool:

@@ -15,6 +15,7 @@ from sitar.run_folder import Run
 
 CLASSES = ("red", "green")
 SAMPLES = 40
+ALL: list[object] = list(range(SAMPLES))
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,37 @@ def test_probabilities_have_every_metric(run: Run, tmp_path: Path) -> None:
     assert list(mine.result["splits"]) == ["ood_test"]
 
 
+def test_numbers_of_classes_stand_for_their_names(run: Run, tmp_path: Path) -> None:
+    """As columns of probabilities, and as the floats that pandas makes of whole numbers."""
+    p = probabilities(run)
+    columns: dict[str, list[object]] = {"index": ALL, "p_0": p[:, 0].tolist(), "p_1": p[:, 1].tolist()}
+    columns["prediction"] = [f"{label}.0" for label in p.argmax(1)]
+    (mine,) = import_predictions([f"mine={table(tmp_path / 'p.csv', columns)}"], run)
+    np.testing.assert_allclose(softmax(mine.logits("ood_test")), p, atol=1e-6)
+    assert mine.result["splits"]["ood_test"]["auroc"] == pytest.approx(auroc(p, run.labels("ood_test")))
+
+
+def test_a_class_whose_name_is_a_number_is_meant_by_its_name(tmp_path: Path) -> None:
+    """With the classes 1 and 2, both 1.0 and p_1 are the first class."""
+    run = Run.read(make_run(tmp_path / "erm", "erm", classes=("1", "2"), samples=SAMPLES, explained=False))
+    p = probabilities(run)
+    columns: dict[str, list[object]] = {"index": ALL, "p_1": p[:, 0].tolist(), "p_2": p[:, 1].tolist()}
+    columns["prediction"] = [f"{label + 1}.0" for label in p.argmax(1)]
+    (mine,) = import_predictions([f"mine={table(tmp_path / 'p.csv', columns)}"], run)
+    np.testing.assert_allclose(softmax(mine.logits("ood_test")), p, atol=1e-6)
+
+
+def test_a_column_that_looks_like_a_probability_is_named(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns: dict[str, list[object]] = {"index": ALL, "prediction": [0] * SAMPLES, "p_id": ALL}
+    columns["label"] = run.labels("ood_test").tolist()
+    (mine,) = import_predictions([f"mine={table(tmp_path / 'p.csv', columns)}"], run)
+    assert mine.logits("ood_test").argmax(1).tolist() == [0] * SAMPLES
+    assert "the column 'p_id', which is of no class" in caplog.text
+    assert "p_red, p_green, or p_0, p_1. It is not used." in caplog.text
+
+
 def test_of_equal_probabilities_the_prediction_decides(run: Run, tmp_path: Path) -> None:
     """Numbers that were rounded to two places are often equal."""
     y = run.labels("ood_test")
@@ -83,7 +115,6 @@ def test_a_file_may_have_several_splits_and_a_name_several_seeds(run: Run, tmp_p
         import_predictions([f"a={file}", f"a@0={file}"], run)
 
 
-ALL = list(range(SAMPLES))
 WRONG: dict[str, tuple[dict[str, list[object]], str]] = {
     "no place": ({"prediction": [0] * SAMPLES}, "neither a column 'name' nor 'index'"),
     "no prediction": ({"index": ALL}, "has no column 'prediction'"),
@@ -95,11 +126,29 @@ WRONG: dict[str, tuple[dict[str, list[object]], str]] = {
         "is no class, such as 'blue'. The classes are red, green",
     ),
     "no number": ({"index": ALL, "prediction": [2] * SAMPLES}, "is no class, such as '2'"),
-    "empty": ({"index": ALL, "prediction": ["red"] * 39 + [""]}, "1 rows whose prediction is no class, such as ''"),
+    "empty": (
+        {"index": ALL, "prediction": ["red"] * 39 + [""]},
+        "1 rows whose prediction is empty, such as that of index '39'",
+    ),
+    "empty among floats": (
+        {"index": ALL, "prediction": ["0.0", "1.0"] * 19 + ["", "1.0"]},
+        "1 rows whose prediction is empty, such as that of index '38'",
+    ),
+    "nan": ({"index": ALL, "prediction": ["0.0", "nan"] * 20}, "20 rows whose prediction is empty"),
+    "no whole number": ({"index": ALL, "prediction": ["0.5", "1.0"] * 20}, "20 rows .* is no class, such as '0.5'"),
+    "one number": ({"index": ALL, "p_1": [0.5] * SAMPLES}, "has no column 'p_0'"),
+    "columns of no class": (
+        {"index": ALL, "p_1": [0.5] * SAMPLES, "p_2": [0.5] * SAMPLES},
+        "has no column 'p_0'",
+    ),
+    "columns of other names": (
+        {"index": ALL, "p_blue": [0.5] * SAMPLES, "p_gray": [0.5] * SAMPLES},
+        "the column 'p_blue', which is of no class. Probabilities stand in the columns p_red, p_green, or p_0, p_1",
+    ),
     "labels": ({"index": ALL, "prediction": [0] * 40, "label": [1, 0] * 20}, "another label than the run for 40 of 40"),
     "one column": ({"index": ALL, "p_red": [0.5] * SAMPLES}, "has no column 'p_green'"),
     "sums": ({"index": ALL, "p_red": [0.5] * SAMPLES, "p_green": [0.7] * SAMPLES}, "are no probabilities"),
-    "nan": ({"index": ALL, "p_red": ["nan"] * SAMPLES, "p_green": [0.7] * SAMPLES}, "are no probabilities"),
+    "nan of a class": ({"index": ALL, "p_red": ["nan"] * SAMPLES, "p_green": [0.7] * SAMPLES}, "are no probabilities"),
     "negative": ({"index": ALL, "p_red": [-0.5] * SAMPLES, "p_green": [1.5] * SAMPLES}, "are no probabilities"),
     "words": ({"index": ALL, "p_red": ["x"] * SAMPLES, "p_green": [1] * SAMPLES}, "are no numbers"),
     "both": (

@@ -11,6 +11,7 @@ import torch
 from fairlearn.metrics import MetricFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.special import softmax as scipy_softmax
 from sklearn.metrics import (
     accuracy_score,
@@ -286,12 +287,44 @@ def test_the_interval_of_an_auc_against_resampling(auc, num_classes):
     assert low < auc(p).value < high
 
 
-def test_bootstrap_is_seeded_and_all_right_is_certain():
+def test_bootstrap_is_seeded():
     logits, y, group = predictions()
     correct = logits.argmax(1) == y
     assert bootstrap_intervals(correct, y, group) == bootstrap_intervals(correct, y, group)
-    certain = bootstrap_intervals(np.ones_like(correct), y, group, resamples=50)
-    assert certain == {"average": [1, 1], "class_balanced": [1, 1], "worst_group": [1, 1]}
+
+
+def proportion(right: int, n: int) -> tuple[float, float]:
+    found = stats.binomtest(right, n).proportion_ci(method="wilson")
+    return found.low, found.high
+
+
+def test_no_interval_is_certain_where_all_or_none_are_right():
+    """Resamples of samples that are all right are all right. The interval is then that of a share: Wilson's."""
+    y, group = np.repeat([0, 1], 16), np.repeat([0, 1, 2, 3], (11, 5, 9, 7))
+    right, wrong = (bootstrap_intervals(np.full(32, value), y, group, resamples=50) for value in (True, False))
+    close(right["average"], proportion(32, 32), atol=1e-9)
+    close(wrong["average"], proportion(0, 32), atol=1e-9)
+    lower = 1 - proportion(16, 16)[0]
+    close(right["class_balanced"], [1 - np.hypot(lower, lower) / 2, 1], atol=1e-9)
+    close(wrong["class_balanced"], [0, np.hypot(lower, lower) / 2], atol=1e-9)
+    close(right["worst_group"], [proportion(5, 5)[0], 1], atol=1e-9)  # the smallest group is known least
+    close(wrong["worst_group"], [0, proportion(0, 11)[1]], atol=1e-9)  # and none is better than the largest may be
+    close(bootstrap_intervals(group != 3, y, group)["worst_group"], proportion(0, 7), atol=1e-9)
+    of_class = bootstrap_intervals(y == 0, y, None)["class_balanced"]
+    close(of_class, [0.5 - lower / 2, 0.5 + lower / 2], atol=1e-9)
+
+
+@pytest.mark.parametrize("auc", [metrics.core_auc, metrics.shortcut_auc])
+def test_no_interval_of_an_auc_is_certain_where_all_are_ranked_alike(auc):
+    """It has the variance of one sample more in each group that is ranked wrong, beside one that is ranked right."""
+    y, attribute = np.repeat([0, 1], 20), np.tile([0, 1, 1, 1], 10)
+    logits = np.zeros((40, 2), np.float32)
+    logits[:, 1] = 10.0 * y + attribute
+    found = auc(Predictions(logits, y, 2 * y + attribute, NAMES, (0.4, 0.1, 0.1, 0.4)))
+    assert found.value == 1.0
+    assert not found.influence.any()
+    sizes = np.array([5, 15, 5, 15])  # each group is in one of two AUCs
+    close(metrics.auc_interval(found), [1 - 1.96 * np.sqrt((1 / (2 * (sizes + 2)) ** 2).sum()), 1])
 
 
 def test_bootstrap_level_and_rare_groups():

@@ -86,6 +86,18 @@ def test_errors_of_aucs_are_those_of_their_difference(tmp_path: Path) -> None:
         assert found.covariance[0, 0] == pytest.approx(variance)
 
 
+def test_rows_whose_aucs_no_sample_moves_are_not_certain(tmp_path: Path) -> None:
+    """One row ranks every sample right and the other every sample wrong, which says the more the more samples it is."""
+    rows, sizes = [], np.bincount(made_row(tmp_path / "0", "jtt").runs[0].predictions("ood_test")["group"])
+    for method, skill in (("jtt", 100.0), ("lfff", -100.0)):
+        rows.append(made_row(tmp_path, method, skill, seeds=1))
+    (verdict,) = judge([(rows[0], rows[1])], "ood_test", "core_auc")
+    assert verdict.difference.value == 1.0
+    error = np.sqrt(2 * (1 / (2 * (sizes + 2)) ** 2).sum())
+    np.testing.assert_allclose(verdict.difference.interval(), (1 - 1.96 * error, 1 + 1.96 * error), atol=1e-5)
+    assert verdict.words == f"better by 100.0 points ({points(1 - 1.96 * error)} to 100.0)"
+
+
 def test_words_say_which_way_and_agree_with_the_interval(tmp_path: Path) -> None:
     good, bad, twin = (made_row(tmp_path, name, skill) for name, skill in (("jtt", 3.0), ("lfff", 0.0), ("vrexx", 0.0)))
     better, worse, same = (judge([pair], "ood_test", "average")[0] for pair in ((good, bad), (bad, good), (twin, bad)))

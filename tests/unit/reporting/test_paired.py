@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from sitar.reporting.paired import (
     Difference,
+    Unpaired,
     accuracy_difference,
     auc_difference,
     classical_tests,
@@ -135,6 +136,57 @@ def test_aucs_of_several_seeds_have_the_variance_of_delong() -> None:
     found = auc_difference(np.array([0.8]), np.array([0.7]), influence[:, :1], influence[:, 1:])
     half = stats.norm.ppf(0.975) * np.sqrt(((influence[:, 0] - influence[:, 1]) ** 2).sum())
     np.testing.assert_allclose(found.interval(), (0.1 - half, 0.1 + half))
+
+
+def test_aucs_that_no_sample_moves_are_not_certain() -> None:
+    """They have the error of a pair of samples more in each group. Another seed that samples move keeps its own."""
+    nothing, one, zero = np.zeros((40, 2)), np.ones(2), np.zeros(2)
+    found = auc_difference(one, zero, nothing, nothing, unseen=0.02)
+    np.testing.assert_allclose(found.covariance, np.full((2, 2), 0.04))
+    low, high = found.interval()
+    np.testing.assert_allclose((low, high), (1 - 1.96 * 0.2, 1 + 1.96 * 0.2), atol=1e-4)
+    assert 1e-7 < found.p < 0.001
+    same = auc_difference(one, one, nothing, nothing, unseen=0.02)
+    assert (same.value, same.p) == (0.0, 1.0)
+    assert same.interval()[0] < 0
+    moved = nothing.copy()
+    moved[:, 1] = np.random.default_rng(0).normal(0, 0.001, 40)
+    found = auc_difference(one, zero, moved, nothing, unseen=0.02)
+    np.testing.assert_allclose(found.covariance, np.diag([0.04, (moved[:, 1] ** 2).sum()]))
+
+
+def of_pairs(mine: np.ndarray, theirs: np.ndarray, covariance: np.ndarray | None = None) -> Unpaired:
+    each = (mine[:, None] - theirs).ravel()
+    return Unpaired(each, each, np.zeros((len(each), len(each))) if covariance is None else covariance, first=len(mine))
+
+
+def test_seeds_that_are_not_paired_have_welchs_interval() -> None:
+    random = np.random.default_rng(0)
+    mine, theirs = random.normal(0.3, 1, 4), random.normal(0, 3, 6)
+    found, expected = of_pairs(mine, theirs), stats.ttest_ind(mine, theirs, equal_var=False)
+    assert found.value == pytest.approx(mine.mean() - theirs.mean())
+    assert found.p == pytest.approx(expected.pvalue)
+    np.testing.assert_allclose(found.interval(0.9), expected.confidence_interval(0.9))
+    assert (-found).interval(0.9) == pytest.approx(tuple(-end for end in reversed(found.interval(0.9))))
+    assert classical_tests(found) == {}, "nothing is paired"
+
+
+def test_seeds_that_are_not_paired_share_the_error_of_the_samples() -> None:
+    """Of a covariance over samples only what different seeds have in common is added to their deviation."""
+    spread = (
+        np.random.default_rng(0).normal(size=(500, 5)) * 0.01 + np.random.default_rng(1).normal(size=(500, 1)) * 0.02
+    )
+    spread[:, 2:] *= 0.5
+    models = np.cov(spread, rowvar=False)
+    contrast = np.array([np.eye(5)[i] - np.eye(5)[2 + j] for i in range(2) for j in range(3)])
+    same = of_pairs(np.full(2, 0.04), np.zeros(3), contrast @ models @ contrast.T)
+    mine, theirs, across = models[:2, :2], models[2:, 2:], models[:2, 2:]
+    common = mine[0, 1] + theirs[~np.eye(3, dtype=bool)].mean() - 2 * across.mean()
+    half = 1.96 * np.sqrt(common)
+    np.testing.assert_allclose(same.interval(), (0.04 - half, 0.04 + half), atol=1e-5)
+    alone = of_pairs(np.array([0.04]), np.zeros(3), (contrast @ models @ contrast.T)[:3, :3])
+    half = 1.96 * np.sqrt(models[0, 0] + theirs.mean() - 2 * across[0].mean())
+    np.testing.assert_allclose(alone.interval(), (0.04 - half, 0.04 + half), atol=1e-5)
 
 
 def test_any_metric_is_resampled() -> None:

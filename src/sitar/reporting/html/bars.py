@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
+from sitar.evaluation.metrics import wilson
 from sitar.reporting.comparison import Comparison
 from sitar.reporting.tables.table import KNOWLEDGE
 
@@ -21,6 +21,7 @@ class Bar:
     value: float | None
     low: float | None = None
     high: float | None = None
+    over_seeds: bool = False  # whether the range goes from the lowest seed to the highest, and is no interval
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ def mean_bar(label: str, color: int, known: Sequence[tuple[float, Sequence[float
         return Bar(label, color, None)
     values = [value for value, _ in known]
     if len(values) > 1:
-        return Bar(label, color, mean(values), min(values), max(values))
+        return Bar(label, color, mean(values), min(values), max(values), over_seeds=True)
     low, high = known[0][1] or (None, None)
     return Bar(label, color, values[0], low, high)
 
 
 def interval_of(metrics: Mapping[str, Any], metric: str) -> Sequence[float] | None:
-    """Return the bootstrap interval; Wilson's where all resamples are the same, as they are at 0 and 100 %."""
+    """Return the interval of result.json. Wilson's stands for one without a width, which earlier releases wrote."""
     interval, n = (metrics.get("intervals") or {}).get(metric), sample_count(metrics, metric)
     return wilson(metrics[metric], n) if interval and interval[0] == interval[1] and n else interval
 
@@ -71,10 +72,3 @@ def sample_count(metrics: Mapping[str, Any], metric: str) -> int | None:
         return metrics["n"]
     cells = [cell for cell in (metrics.get("groups") or {}).values() if cell["accuracy"] is not None]
     return min(cells, key=lambda cell: (cell["accuracy"], -cell["n"]))["n"] if cells else None
-
-
-def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Compute Wilson's 95 % interval of a share of n samples."""
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)

@@ -175,7 +175,9 @@ def _chance(comparison: Comparison, bars: list[Bar], split: str, metric: str) ->
 
 
 def _range(bar: Bar) -> str:
-    return "" if bar.low is None else f" ({percent(bar.low)} to {percent(bar.high)})"
+    """Write the range of a bar and say what it is, as intervals of differences stand beside it."""
+    what = "seeds from" if bar.over_seeds else "95 % interval"
+    return "" if bar.low is None else f" ({what} {percent(bar.low)} to {percent(bar.high)})"
 
 
 def _falls(comparison: Comparison) -> list[str]:

@@ -11,10 +11,14 @@ from sitar.reporting.comparison import Row
 from sitar.reporting.tables.table import Table
 
 TESTS = {"mcnemar": "McNemar", "t_test": "t-test", "sign_flip": "sign-flip"}
+NOT_PAIRED = (
+    "Seeds of imported predictions belong to no seed of another row. Such rows are paired over test samples alone, and "
+    "the interval over seeds is Welch's."
+)
 HOW = (
     "Points, paired over the same seeds and the same test samples, with an interval over both. A row can be told apart "
-    "where 0 lies outside. p and interval are corrected for the number of rows (Holm); with one other row the interval "
-    "is of 95 %. Other tests are not corrected."
+    "where 0 lies outside of its interval. p and interval are corrected for the number of rows (Holm); with one other "
+    "row the interval is of 95 %. Other tests are not corrected."
 )
 
 
@@ -33,7 +37,8 @@ def differences_table(verdicts: Sequence[Verdict], reference: Row, shown: Sequen
         for verdict in verdicts
     ]
     columns = ["runs", "split", "metric", "seeds", f"against {reference.label}", "p", "other tests"]
-    notes = [HOW] + ([ONE_SEED] if any(len(verdict.seeds) == 1 for verdict in verdicts) else [])
+    notes = [HOW] + ([] if all(verdict.pairs_seeds for verdict in verdicts) else [NOT_PAIRED])
+    notes += [ONE_SEED] if any(len(verdict.seeds) == 1 for verdict in verdicts) else []
     if any("sign_flip" in verdict.tests and len(verdict.seeds) == 5 for verdict in verdicts):
         notes.append("With five seeds the sign-flip test cannot go below 0.062.")
     if any(metrics()[verdict.metric].ideal is not None for verdict in verdicts):

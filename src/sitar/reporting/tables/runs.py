@@ -11,7 +11,7 @@ from sitar.errors import RunError
 from sitar.given import notes
 from sitar.registry import metrics
 from sitar.reporting.against import Verdict, goodness, judge
-from sitar.reporting.comparison import Row
+from sitar.reporting.comparison import Row, unlike_presets
 from sitar.reporting.groups import NO_GROUPS, notes_on_groups
 from sitar.reporting.tables.differences import verdict_record
 from sitar.reporting.tables.table import CHANCE, HEADLINE, KNOWLEDGE, Table, chance, percent
@@ -44,7 +44,7 @@ def compare_table(rows: Sequence[Row], names: Sequence[str] = HEADLINE) -> Table
     dashes = any(_has([row], s, "average") and not _has([row], s, "worst_group") for row in rows for s in worst)
     about = [NO_GROUPS] * dashes + notes_on_groups(results, worst)
     note = " ".join([note, *about, *notes(results)])
-    return Table("Comparison", columns, lines, note)
+    return Table("Comparison", columns, lines, "\n".join([note, *unlike_presets(rows)]))
 
 
 def knowledge_table(rows: Sequence[Row]) -> Table | None:

@@ -28,7 +28,7 @@ def splits_table(title: str, splits: Mapping[str, Mapping[str, Any]], result: Ma
         guess = [cell for metric in HEADLINE for cell in (percent(chance(metric, classes)), "–")]
         rows.append(["chance", "–", *guess])  # short, for a narrow terminal
     columns = ["split", "n", "average", "95 % range", "worst group", "95 % range"]
-    notes = ["Percent; ranges are bootstrap intervals over samples."]
+    notes = ["Percent; ranges are bootstrap intervals over samples, Wilson's at 0 and 100."]
     notes += [NO_GROUPS] if any(figures["worst_group"] is None for figures in splits.values()) else []
     notes += notes_on_groups([{**result, "splits": splits}], splits)
     return Table(title, columns, rows, " ".join(notes))

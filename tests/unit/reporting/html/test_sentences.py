@@ -86,6 +86,15 @@ def test_rows_that_cannot_be_told_apart_are_said_not_to_be(tmp_path: Path) -> No
     assert any(" and " in sentence and "cannot be told apart (" in sentence for sentence in summary(comparison))
 
 
+def test_a_range_says_whether_it_is_of_seeds_or_an_interval(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / str(seed), "erm", seed=seed, explained=False) for seed in (0, 1)]
+    values = [100 * run.result()["splits"]["ood_test"]["worst_group"] for run in runs]
+    (comparison,), _ = compare_runs([run.path for run in runs])
+    assert summary(comparison)[1].endswith(f" % (seeds from {min(values):.1f} to {max(values):.1f}).")
+    (comparison,), _ = compare_runs([runs[0].path])
+    assert summary(comparison)[1].endswith(f" % (95 % interval {values[0] - 5:.1f} to {values[0] + 5:.1f}).")
+
+
 def test_two_seeds_say_nothing_about_one_seed(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / f"{m}{s}", m, seed=s, explained=False).path for m in ("erm", "jtt") for s in (0, 1)]
     (comparison,), _ = compare_runs(runs)

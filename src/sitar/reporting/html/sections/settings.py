@@ -11,7 +11,7 @@ import yaml
 
 from sitar.errors import SitarError
 from sitar.presets import load_config, preset_names
-from sitar.reporting.comparison import ComparedRun, Comparison
+from sitar.reporting.comparison import ComparedRun, Comparison, unlike_presets
 from sitar.reporting.html.axes import reference_folder
 from sitar.run_folder import INERT, RunFolder, explain_command, flat
 
@@ -23,6 +23,7 @@ def make(comparison: Comparison, sharing: int) -> dict[str, Any]:
     return {
         "rows": [row.label for row in comparison.rows],
         "different": different_settings(comparison),
+        "unlike_presets": unlike_presets(comparison.rows),
         "runs": [_details(run, reference, comparison) for run in comparison.runs],
     }
 
