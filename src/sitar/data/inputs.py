@@ -23,7 +23,7 @@ from sitar.config import NamedConfig
 from sitar.data.array_dataset import as_features, as_images
 from sitar.data.image_dataset import ImageConfig
 from sitar.data.image_shards import ImageShards, holds_images
-from sitar.data.own_data.feature_table import FeaturesConfig, features_by_blocks, read_features
+from sitar.data.own_data.feature_table import FeaturesConfig, features_by_blocks, input_columns
 from sitar.data.own_data.npz import NpzConfig, read_arrays
 from sitar.data.rows import Stored, stored_rows
 from sitar.data.shards import Shards, open_tables
@@ -43,10 +43,14 @@ Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class Form:
-    """Says in which form a data set has its inputs: by its settings, and by the shape of one of them."""
+    """Says in which form a data set has its inputs: by its settings, and by the shape of one of them.
+
+    Features that lie in a table are made of `columns`, in this order. Without them the settings say which they are.
+    """
 
     config: NamedConfig
     shape: tuple[int, ...]
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,15 +102,19 @@ class _FeatureTable:
     """Holds an open table of features, before any is read."""
 
     table: TableFile
+    columns: list[str]
     config: FeaturesConfig
 
     def __len__(self) -> int:
         return len(self.table)
 
+    def blocks(self) -> Iterator[np.ndarray]:
+        return features_by_blocks(self.table, self.columns, self.config)
+
     def windows(self, size: int) -> Iterator[Window]:
         """Read the features in windows of one size. The last may be smaller."""
         left, start = np.empty((0, 0)), 0
-        for block in features_by_blocks(self.table, self.config):
+        for block in self.blocks():
             left = np.concatenate([left, block]) if len(left) else block
             while len(left) >= size:
                 yield _window(left[:size], start)
@@ -134,7 +142,7 @@ def read_inputs(
     """
     found = _find(source, form, root, path_column)
     if isinstance(found, _FeatureTable):
-        found = _rows(read_features(found.table, found.config))
+        found = _rows(np.concatenate(list(found.blocks())))
     return _check_shape(_cached(found, form, watch) if isinstance(found, _ImageFiles) else found, form)
 
 
@@ -166,7 +174,7 @@ def _find(
 ) -> Inputs | _ImageFiles | _FeatureTable:
     """Find out what `source` is. Arrays are read, images are listed, and tables of features are opened."""
     if isinstance(form.config, FeaturesConfig) and (table := _feature_table(source)) is not None:
-        return _FeatureTable(table, form.config)
+        return _FeatureTable(table, input_columns(table, form.config, form.columns), form.config)
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     if len(given) == 1 and (folder := user_path(given[0])).is_dir():
         return _folder(folder, form)

@@ -35,4 +35,4 @@ def input_windows(
 
 
 def _form(model: TrainedModel) -> Form:
-    return Form(model.config.data, model.task.shape)
+    return Form(model.config.data, model.task.shape, model.feature_columns)
