@@ -14,7 +14,8 @@ def command(
     what: Annotated[
         str,
         typer.Argument(
-            help="Your data (a folder a class, a .csv or .parquet table, an .npz file), a finished run, or a preset."
+            help="Your data (a folder a class, one or many .csv or .parquet tables, an .npz file), a finished run, or "
+            "a preset."
         ),
     ],
     root: Annotated[str | None, typer.Option(help="Folder with the images of a table, or of a preset.")] = None,

@@ -143,12 +143,21 @@ def input_columns(table: TableFile, config: FeaturesConfig, known: Sequence[str]
     return list(known)
 
 
+def has_features(table: TableFile, config: FeaturesConfig) -> bool:
+    """Say whether a table has a column for every name or pattern of features."""
+    return all(_matching(table, config, pattern) for pattern in config.patterns)
+
+
+def _matching(table: TableFile, config: FeaturesConfig, pattern: str) -> list[str]:
+    others = [name for name in table.names if name not in config.named and not _is_row_number(name)]
+    return [name for name in others if fnmatchcase(name, pattern)]
+
+
 def _feature_names(table: TableFile, config: FeaturesConfig) -> list[str]:
     """List the columns that hold features."""
     chosen: dict[str, None] = {}
     for pattern in config.patterns:
-        others = [name for name in table.names if name not in config.named and not _is_row_number(name)]
-        matching = [name for name in others if fnmatchcase(name, pattern)]
+        matching = _matching(table, config, pattern)
         if pattern in config.named:
             raise ConfigError(f"data.feature_columns names {pattern!r}, which is no feature: it says what samples are.")
         if not matching:
