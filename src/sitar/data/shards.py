@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -84,6 +85,13 @@ def open_tables(given: str) -> TableFile:
     return open_table(files[0]) if len(files) == 1 else Shards(files, given)
 
 
+def names_of(files: Sequence[Path | RemoteFile]) -> list[str]:
+    """Name files by their paths below the folder that all of them lie in, however it was given."""
+    paths = [file.path if isinstance(file, RemoteFile) else file.absolute().as_posix() for file in files]
+    folder = posixpath.commonpath([posixpath.dirname(path) for path in paths])
+    return [posixpath.relpath(path, folder) for path in paths]
+
+
 class Shards(TableFile):
     """Reads tables that lie one below the other as one. One file is open at a time, and `rows` says how many it has."""
 
@@ -124,6 +132,10 @@ class Shards(TableFile):
                     "Write it as one kind in all files."
                 )
         return first
+
+    def file_names(self) -> list[str]:
+        """Return the name of every file, as the names of its rows begin."""
+        return names_of(self.files)
 
     def words(self, name: str) -> Words:
         self.kind(name)  # 1 and 1.0 would be two words

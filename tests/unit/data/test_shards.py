@@ -120,6 +120,16 @@ def test_an_empty_file_is_left_out_and_said(shards: Path, caplog: pytest.LogCapt
     assert "part-9.parquet' has no rows, and is left out" in caplog.text
 
 
+def test_all_files_with_rows_that_cannot_be_used_are_named(shards: Path) -> None:
+    flawed = np.where(X[3, 2] == X, np.nan, X)
+    write(shards, {"q.parquet": table(slice(5), x=flawed), "r.parquet": table(slice(2, 9), x=flawed)})
+    reason = (
+        r"first is sample 4 .*q\.parquet'\. So have others: the table .*r\.parquet' \(1 of 7, the first is sample 2\)\."
+    )
+    with pytest.raises(DataError, match=reason):
+        load_data(config(shards))
+
+
 def test_a_class_that_only_one_file_has_is_a_class(shards: Path) -> None:
     write(shards, {"part-1.parquet": table(slice(50, 60), label=["c"] * 10)})
     assert Features.samples(config(shards, seed=1)).classes == ("a", "b", "c")
@@ -135,7 +145,8 @@ FLOATS = pa.array(SITE[:5].astype(float))
         ("q.parquet", table(slice(5), extra=[1] * 5), DataError, "part-0.parquet' has no column 'extra', and .*q.parq"),
         ("q.parquet", table(slice(5), x=X[:, :4]), DataError, "q.parquet' has 4 features in a row.* before have 6"),
         ("q.parquet", table(slice(5), site=FLOATS), DataError, "'site' holds whole numbers in .*, and floats in .*q.p"),
-        ("q.parquet", table(slice(5), embedding=pa.array([[1.0] * 6] * 4 + [None])), DataError, "6, none at all"),
+        ("q.parquet", table(slice(5), embedding=pa.array([[1.0] * 6] * 4 + [None])), DataError,
+         "1 of 5 samples .* missing.* the first is sample 5 .*q.parquet"),
         ("q.parquet", table(slice(5), x=np.where(X[3, 2] == X, np.nan, X)), DataError,
          "1 of 5 samples .* NaN .*'embedding', the first is sample 4 .*q.parquet"),
         ("q.parquet", table(slice(50)), DataError, "q.parquet' has the same numbers as the table '.*part-0.parquet'"),

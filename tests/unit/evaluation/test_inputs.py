@@ -205,6 +205,34 @@ class TestColumns:
             assert ("does not say in which order" in caplog.text) == warned
 
 
+class TestFlaws:
+    """Rows of features that are missing, NaN or infinite are what images are that cannot be read."""
+
+    def test_of_a_table(self, models: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        model, file = models("features"), tmp_path / "new.csv"
+        file.write_text("f0,f1\n0.5,1\n2,\ninf,3\n4,5\n")
+        inputs = read_inputs(file, model)
+        assert (inputs.names, inputs.x.tolist()) == (["0", "3"], [[0.5, 1.0], [4.0, 5.0]])
+        assert [(name, reason[-4:]) for name, reason in inputs.unreadable.items()] == [("1", "'f1'"), ("2", "'f0'")]
+        assert "2 of 4 inputs are left out, such as 1: it has features that are missing, NaN" in caplog.text
+        total, windows = input_windows(file, model, 3)
+        assert total == 4
+        assert [(w.names, w.x.tolist(), list(w.unreadable)) for w in windows] == [
+            (["0", "1", "2"], [[0.5, 1.0]], ["1", "2"]), (["3"], [[4.0, 5.0]], []),
+        ]  # fmt: skip
+        file.write_text("f0,f1\n,1\n")
+        with pytest.raises(DataError, match="None of the 1 inputs can be used, such as 0"):
+            read_inputs(file, model)
+
+    def test_of_lists_and_of_arrays(self, models: Any, tmp_path: Path) -> None:
+        rows = [[0.5, 1.0], None, [2.0, None], [3.0, 4.0]]
+        pyarrow.parquet.write_table(pyarrow.table({"f": rows}), tmp_path / "new.parquet")
+        inputs = read_inputs(tmp_path / "new.parquet", models("lists"))
+        array = saved(tmp_path, models("lists"), np.array([[0.5, 1.0], [np.nan, 1], [np.inf, 2], [3.0, 4.0]]))
+        for found in (inputs, array):
+            assert (found.x.tolist(), list(found.unreadable)) == ([[0.5, 1.0], [3.0, 4.0]], ["1", "2"])
+
+
 @pytest.mark.filterwarnings("error")
 def test_lists_of_numbers_in_parquet_are_read_without_a_warning(models: Any, tmp_path: Path) -> None:
     model = models("lists")

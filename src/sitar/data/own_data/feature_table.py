@@ -6,7 +6,7 @@ The numbers lie in one column of lists (Parquet: `embedding`), or in a column ea
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -111,14 +111,9 @@ class Features(ArrayDataset):
 
 def read_features(table: TableFile, config: FeaturesConfig, known: Sequence[str] = ()) -> NDArray[Any]:
     """Read the features of every row of a table into memory. It may have labels or none."""
-    return np.concatenate(list(features_by_blocks(table, input_columns(table, config, known), config)))
-
-
-def features_by_blocks(table: TableFile, names: Sequence[str], config: FeaturesConfig) -> Iterator[NDArray[Any]]:
-    """Read the features in some columns of a table a few rows at a time, in the type that a run keeps them in."""
+    names = input_columns(table, config, known)
     kind = kind_of(table, names, config.dtype)
-    for part in table.parts():
-        yield from feature_blocks(part, names, kind)
+    return np.concatenate([block for part in table.parts() for block in feature_blocks(part, names, kind)])
 
 
 def input_columns(table: TableFile, config: FeaturesConfig, known: Sequence[str]) -> list[str]:
