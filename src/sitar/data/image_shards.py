@@ -76,6 +76,9 @@ class ImageShards(TableFile):
     def kind(self, name: str) -> str:
         return self.table.kind(name)
 
+    def place(self, sample: int) -> str:
+        return self.table.place(sample)
+
     def split_words(self) -> Words | None:
         return self.table.split_words()
 

@@ -148,6 +148,12 @@ class Shards(TableFile):
         for part in self.parts():
             yield from part.blocks(names)
 
+    def place(self, sample: int) -> str:
+        ends = np.cumsum(self.rows)
+        file = int(np.searchsorted(ends, sample))
+        row = sample - int(ends[file]) + self.rows[file]
+        return f"{super().place(sample)}, in row {row:,} of {str(self.files[file])!r}"
+
     def split_words(self) -> Words | None:
         """Return the split that the name of its file gives a row: `train-00000-of-00009.parquet`, `test/0.parquet`.
 

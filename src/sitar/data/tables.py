@@ -8,7 +8,7 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,6 +50,8 @@ class Column(NamedTuple):
 
     name: str
     words: Sequence[str]
+    place: Callable[[int], str] = "sample {:,} (counted from 1)".format
+    """Return where the sample of a number, counted from 1, lies."""
 
 
 class TableFile(ABC):
@@ -87,6 +89,10 @@ class TableFile(ABC):
     def split_words(self) -> Words | None:
         """Return the split that the name of its file gives a row; None: the names do not say it."""
         return None
+
+    def place(self, sample: int) -> str:
+        """Return in words where the sample of a number, counted from 1, lies."""
+        return f"sample {sample:,} (counted from 1)"
 
     def check_columns(self, wanted: Sequence[str]) -> None:
         """Refuse a table that lacks a column."""

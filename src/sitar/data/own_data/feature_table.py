@@ -144,8 +144,9 @@ def has_features(table: TableFile, config: FeaturesConfig) -> bool:
 
 
 def _matching(table: TableFile, config: FeaturesConfig, pattern: str) -> list[str]:
+    """Return the column that is called so, or else those that fit a pattern."""
     others = [name for name in table.names if name not in config.named and not _is_row_number(name)]
-    return [name for name in others if fnmatchcase(name, pattern)]
+    return [pattern] if pattern in others else [name for name in others if fnmatchcase(name, pattern)]
 
 
 def _feature_names(table: TableFile, config: FeaturesConfig) -> list[str]:
