@@ -54,8 +54,8 @@ def kind_of(table: TableFile, names: Sequence[str], asked: Kind | None) -> Kind:
     """Return the type that features are kept in: the one that is asked for, else float16 where all of them have it."""
     if asked is not None:
         return asked
-    halves = (FLOAT16, f"lists of {FLOAT16}")
-    return "float16" if all(table.kind(name) in halves for name in names) else "float32"
+    halves = {FLOAT16, f"lists of {FLOAT16}"}
+    return "float16" if all(table.kinds(name) <= halves for name in names) else "float32"
 
 
 def cached_features(

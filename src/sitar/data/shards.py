@@ -133,6 +133,9 @@ class Shards(TableFile):
                 )
         return first
 
+    def kinds(self, name: str) -> set[str]:
+        return {kinds[name] for kinds in self._kinds}
+
     def file_names(self) -> list[str]:
         """Return the name of every file, as the names of its rows begin."""
         return names_of(self.files)

@@ -82,6 +82,10 @@ class TableFile(ABC):
         """
         return "text"
 
+    def kinds(self, name: str) -> set[str]:
+        """Return what a column holds in any of the files of the table."""
+        return {self.kind(name)}
+
     def parts(self) -> Iterator[TableFile]:
         """Open the tables, one after the other, that lie one below the other in this one."""
         yield self

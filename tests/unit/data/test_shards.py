@@ -159,6 +159,15 @@ def test_a_column_may_be_called_as_a_pattern_is(tmp_path: Path) -> None:
     assert data.feature_columns == ("f[0]", "f0")
 
 
+def test_files_with_numbers_of_other_types_are_one_table(shards: Path) -> None:
+    write(shards, {"part-2.parquet": table(slice(51, N), x=X.astype(np.float16))})
+    data = load_data(config(shards))
+    assert str(data.train.x.dtype) == "torch.float32"
+    write(shards, {"part-0.parquet": table(slice(50), x=X.astype(np.float16))})
+    write(shards, {"part-1.parquet": table(slice(50, 51), x=X.astype(np.float16))})
+    assert str(load_data(config(shards)).train.x.dtype) == "torch.float16"
+
+
 def test_all_files_with_rows_that_cannot_be_used_are_named(shards: Path) -> None:
     flawed = np.where(X[3, 2] == X, np.nan, X)
     write(shards, {"q.parquet": table(slice(5), x=flawed), "r.parquet": table(slice(2, 9), x=flawed)})
