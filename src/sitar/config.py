@@ -16,6 +16,7 @@ from sitar.splits import VAL, Split
 from sitar.yaml_text import read_yaml
 
 MOST = 10**9  # epochs, steps, units: with larger numbers arithmetic of floats fails
+YAML_SIGNS = ("*", "&", "!", "%", "@", "`")  # a value that begins with one is text only in quotes
 LAST = "last"  # the value of train.selection that keeps the last epoch
 
 
@@ -317,7 +318,8 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Iterable[str]) -> dict[st
         try:
             value = read_yaml(text)
         except ValueError as error:
-            raise ConfigError(f"--set {override!r}: the value is not valid YAML.") from error
+            quoted = f" Put it in quotes: --set '{key}=\"{text}\"'." if text.startswith(YAML_SIGNS) else ""
+            raise ConfigError(f"--set {override!r}: the value is not valid YAML.{quoted}") from error
         target = result
         for part in path[:-1]:
             if target.get(part) is None:

@@ -24,6 +24,7 @@ from helpers.bits import damaged, some_bits
 from helpers.runs import TINY_MODEL, run, settings
 from sitar.errors import ExportError, RunError
 from sitar.evaluation.metrics import softmax
+from sitar.export.description import describe_input
 from sitar.export.export import LARGEST, export
 from sitar.registry import METHODS
 from sitar.run_folder import RunFolder
@@ -108,6 +109,11 @@ def test_features_go_in_as_they_are_stored(name: str, tmp_path: Path) -> None:
     width = sitar.load(folder, device="cpu").task.shape[0]
     assert done.description["input"] == {"name": "features", "shape": ["batch", width], "dtype": "float32"}
     assert_agrees(done.path, folder, np.random.default_rng(1).normal(0, 2, (IMAGES, width)).astype(np.float32))
+
+
+def test_features_of_a_table_are_named_in_their_order(tmp_path: Path) -> None:
+    folder = run(settings("erm", data=made_data.features(tmp_path).model_dump(), model=TINY_MODEL), tmp_path / "run")
+    assert describe_input(sitar.load(folder, device="cpu"))["columns"] == ["f0", "f1"]
 
 
 @pytest.mark.ci

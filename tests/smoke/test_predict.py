@@ -158,7 +158,8 @@ def test_a_table_of_features_is_read_in_windows(
     monkeypatch.setattr("sitar.data.tables.BLOCK_ROWS", 7)
     monkeypatch.setattr("sitar.methods.base.Method.evaluation_batch", 9)
     shown = rows(sitar("predict", tmp_path / "run", *(tmp_path / one for one in given), "--device", "cpu").stdout)
-    assert [row["name"] for row in shown] == [str(i) for i in range(50)]
+    of_parts = [f"{part}.parquet/{row:07}" for part, size in enumerate((23, 27)) for row in range(size)]
+    assert [row["name"] for row in shown] == ([str(i) for i in range(50)] if given == ["whole.parquet"] else of_parts)
     expected = softmax(model.logits(x.astype(np.float32)))
     np.testing.assert_allclose(numbers(shown, "p_0", "p_1"), expected, rtol=1e-5)
 
@@ -169,15 +170,48 @@ def test_a_table_of_features_is_read_in_windows(
         (["--threshold", "1.5"], "from 0 to 1"),
         (["--out", "out.txt"], "end its name in .csv or .parquet"),
         (["--out", "nowhere/out.csv"], "There is no folder 'nowhere'"),
-        (["--path-column", "x"], ""),
+        (["--path-column", "x"], "for a table that lists image files, and these inputs are none"),
+        (["--root", "x"], "for a table that lists image files, and these inputs are none"),
+        (["--keep", "x"], "Leave --keep out"),
+        (["--keep", "prediction"], "have a column 'prediction' of their own"),
     ],
 )
 def test_what_is_refused(finished: tuple[Path, Path, list[str]], words: list[str], message: str) -> None:
     folder, new, _ = finished
-    if message:
-        assert message in sitar_error("predict", folder, new, *words)
-    else:
-        sitar("predict", folder, new, *words)  # a folder has no columns
+    assert message in sitar_error("predict", folder, new, *words)
+
+
+def test_columns_of_a_table_are_kept(finished: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+    folder, new, val = finished
+    listed, out = new / "kept.csv", tmp_path / "out.parquet"
+    listed.write_text("path,id,age\n" + "\n".join(f"{name},s{i},{i}" for i, name in enumerate(val)))
+    sitar("predict", folder, listed, "--keep", "id,age", "--out", out, "--device", "cpu")
+    shown = pyarrow.parquet.read_table(out).to_pydict()
+    assert list(shown)[:4] == ["name", "id", "age", "prediction"]
+    assert (shown["name"], shown["id"]) == (val, [f"s{i}" for i in range(len(val))])
+    assert "has no column 'ids'" in sitar_error("predict", folder, listed, "--keep", "ids", "--device", "cpu")
+
+
+def test_columns_of_a_table_of_features_are_kept_beside_rows_that_cannot_be_used(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(20, 3))
+    new = tmp_path / "new"
+    new.mkdir()
+    whole = pyarrow.table({"embedding": list(x), "label": np.arange(20) % 2, "id": [f"s{i}" for i in range(20)]})
+    pyarrow.parquet.write_table(whole, tmp_path / "whole.parquet")
+    x[7, 1] = np.nan
+    flawed = whole.set_column(0, "embedding", pyarrow.array(list(x)))
+    for part, rows_ in enumerate((slice(0, 5), slice(5, 20))):
+        pyarrow.parquet.write_table(flawed[rows_], new / f"{part}.parquet")
+    data = {"name": "features", "file": str(tmp_path / "whole.parquet")}
+    run(settings("erm", data=data, model=TINY_MODEL, train=TRAIN), tmp_path / "run")
+    words = ("predict", tmp_path / "run", "--device", "cpu")
+    shown = rows(sitar(*words, new, "--keep", "id", "--keep", "label").stdout)
+    assert [row["id"] for row in shown] == [f"s{i}" for i in range(20)]
+    assert [row["label"] for row in shown] == [str(i % 2) for i in range(20)]
+    assert [row["name"] for row in shown if row["error"]] == ["1.parquet/0000002"]
+    assert [row["id"] for row in shown if not row["prediction"]] == ["s7"]
+    assert "holds lists of floats, and only words" in sitar_error(*words, new, "--keep", "embedding")
+    assert "for a table that lists image files" in sitar_error(*words, new, "--path-column", "id")
 
 
 def test_inputs_of_another_kind_are_refused(finished: tuple[Path, Path, list[str]], tmp_path: Path) -> None:

@@ -236,6 +236,7 @@ def test_last_override_wins():
         (".alpha=3", "not of the form key=value"),
         ("", "not of the form key=value"),
         ("method.alpha=[1", "not valid YAML"),
+        ("data.feature_columns=*", """Put it in quotes: --set 'data.feature_columns="*"'."""),
         ("method.name.deep=1", "'name' holds a value, not settings"),
     ],
 )

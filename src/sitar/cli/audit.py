@@ -14,8 +14,8 @@ def command(
     what: Annotated[
         str,
         typer.Argument(
-            help="Your data (a folder for each class, a .csv or .parquet table, an .npz file), a finished run, or a "
-            "preset."
+            help="Your data (a folder for each class, one or many .csv or .parquet tables, an .npz file), a finished "
+            "run, or a preset."
         ),
     ],
     root: Annotated[str | None, typer.Option(help="Folder with the images of a table, or of a preset.")] = None,

@@ -17,7 +17,9 @@ def command(
     inputs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="INPUT...", help="A folder of images, image files, a table with a column of paths, or an .npz file."
+            metavar="INPUT...",
+            help="A folder of images, image files, a table with a column of paths, Parquet files with images, a table "
+            "of features (one or many files), or an .npz file.",
         ),
     ],
     out: Annotated[
@@ -29,6 +31,10 @@ def command(
     axes: Annotated[bool, typer.Option("--axes", help="Also write the latent of each input: z0, z1, ...")] = False,
     root: Annotated[Path | None, typer.Option(help="Folder that the paths of a table lie below.")] = None,
     path_column: Annotated[str | None, typer.Option(help="Column of a table with the paths.")] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN[,COLUMN]", help="Columns of a table to copy into the predictions, such as id."),
+    ] = None,
     import_: Import = None,
     device: Device = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -43,9 +49,10 @@ def command(
     if out is not None and any(out.exists() and one.exists() and out.samefile(one) for one in inputs):
         raise ConfigError(f"{str(out)!r} is an input, and would be lost. Name another file with --out.")
     model = load(run, device)
-    predictor = Predictor(model, threshold, axes)
+    kept = list(dict.fromkeys(column for columns in keep or () for column in columns.split(",")))
+    predictor = Predictor(model, threshold, axes, kept)
     size = model.method.evaluation_batch  # the windows are the batches of an evaluation, so both agree to the bit
-    total, windows = input_windows(list(inputs), model, size, root=root, path_column=path_column)
+    total, windows = input_windows(list(inputs), model, size, root=root, path_column=path_column, keep=kept)
     with ShownProgress(not quiet) as shown:
         watch = shown.watch("inputs predicted", total)
         predicted, unreadable = write_predictions(predictor, windows, out or standard_output(), watch)

@@ -76,16 +76,21 @@ class ArrayDataset(Dataset):
 
 def as_features(x: NDArray[Any], name: str) -> NDArray[np.float32]:
     """Return features (n, d) as float32. NaN and infinity are counted and refused."""
-    if x.dtype.kind not in "fiub":
-        raise DataError(f"{name!r} holds {x.dtype}: features are numbers.")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and found below
-        features = np.ascontiguousarray(x, dtype=np.float32)
+    features = to_float32(x, name)
     if (wrong := np.flatnonzero(~np.isfinite(features).all(axis=1))).size:
         raise DataError(
             f"{wrong.size:,} of {len(features):,} samples have features that are missing, NaN or infinite in "
             f"{name!r}, the first is sample {wrong[0] + 1:,} (counted from 1). Fill them in, or remove these samples."
         )
     return features
+
+
+def to_float32(x: NDArray[Any], name: str) -> NDArray[np.float32]:
+    """Return numbers as float32. What it cannot hold is infinite."""
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{name!r} holds {x.dtype}: features are numbers.")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(x, dtype=np.float32)
 
 
 def as_images(x: NDArray[Any], name: str, channels: Literal["first", "last"] | None) -> NDArray[Any]:

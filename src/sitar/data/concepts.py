@@ -5,6 +5,7 @@ The examples come from elsewhere and need no label. What they show besides the c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,10 +47,10 @@ def is_concept(name: str) -> bool:
         return False
 
 
-def read_concept(name: str, config: NamedConfig, train: Stored) -> Concept:
-    """Read the examples of a concept, in the form of the training inputs `train`."""
+def read_concept(name: str, config: NamedConfig, train: Stored, columns: Sequence[str] = ()) -> Concept:
+    """Read the examples of a concept, in the form of the training inputs `train`, which a table had in `columns`."""
     path = user_path(name)
-    concept = _features(path, config) if train.ndim == 2 else _images(path, config, train)
+    concept = _features(path, config, columns) if train.ndim == 2 else _images(path, config, train)
     if concept.x.shape[1:] != train.shape[1:]:
         raise DataError(
             f"The examples of the concept {name!r} have the shape {tuple(concept.x.shape[1:])}, and the training "
@@ -90,7 +91,7 @@ def _images(path: Path, config: NamedConfig, train: Stored) -> Concept:
     return Concept(x if train.dtype == torch.uint8 else x.to(train.dtype) / 255, has)
 
 
-def _features(path: Path, config: NamedConfig) -> Concept:
+def _features(path: Path, config: NamedConfig, columns: Sequence[str]) -> Concept:
     """Read features from a table with a column `concept`, or from an .npz file with the arrays with and without."""
     if path.suffix.lower() == ".npz":
         arrays = read_arrays(path, [WITH, WITHOUT])
@@ -113,7 +114,7 @@ def _features(path: Path, config: NamedConfig) -> Concept:
         raise DataError(f"{table.title} has the concept {strange[0]!r} in a row. Allowed are {', '.join(YES)}.")
     own = config if isinstance(config, FeaturesConfig) else FeaturesConfig()
     named = own.model_copy(update={"label_column": COLUMN, "split_column": None, "attribute_column": None})
-    return Concept(torch.from_numpy(read_features(table, named)), np.array([YES[word] for word in words]))
+    return Concept(torch.from_numpy(read_features(table, named, columns)), np.array([YES[word] for word in words]))
 
 
 def _rows(values: NDArray[Any], name: str, path: Path) -> NDArray[Any]:

@@ -37,6 +37,7 @@ VERSION = 1  # of the numbers: a change in reading makes new caches
 ARRAY, SUMS, CLOSED = "features.npy", "sums.npy", "index.json"
 ROWS = 4096  # that are checked at a time
 SPARE = 2**26  # bytes that stay free on the disk
+SHOWN = 5  # files that are named
 Kind = Literal["float16", "float32"]
 
 
@@ -53,8 +54,8 @@ def kind_of(table: TableFile, names: Sequence[str], asked: Kind | None) -> Kind:
     """Return the type that features are kept in: the one that is asked for, else float16 where all of them have it."""
     if asked is not None:
         return asked
-    halves = (FLOAT16, f"lists of {FLOAT16}")
-    return "float16" if all(table.kind(name) in halves for name in names) else "float32"
+    halves = {FLOAT16, f"lists of {FLOAT16}"}
+    return "float16" if all(table.kinds(name) <= halves for name in names) else "float32"
 
 
 def cached_features(
@@ -93,29 +94,66 @@ def cached_features(
         ) from error
 
 
-def feature_blocks(part: TableFile, names: Sequence[str], kind: Kind) -> Iterator[NDArray[Any]]:
-    """Read the features of a table some rows at a time, as (rows, d). NaN and infinity are counted and refused."""
-    wrong, first, column, row = 0, 0, "", 0
+def marked_blocks(part: TableFile, names: Sequence[str], kind: Kind) -> Iterator[tuple[NDArray[Any], dict[int, str]]]:
+    """Read the features of a table some rows at a time, as (rows, d).
+
+    Rows with features that are missing, NaN or infinite are marked: by their place in the block, with such a column.
+    """
     for columns in part.blocks(names):
         with np.errstate(over="ignore"):  # what the type cannot hold is infinite, and found below
             blocks = [np.ascontiguousarray(values, dtype=kind) for values in columns]
         block = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+        flawed: dict[int, str] = {}
         if not np.isfinite(block).all():
-            bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
-            if not wrong:
-                first = row + int(bad[0])
-                column = next(n for n, b in zip(names, blocks, strict=True) if not np.isfinite(b).all())
-            wrong += len(bad)
+            for name, values in zip(names, blocks, strict=True):
+                for row in np.flatnonzero(~np.isfinite(values).all(axis=1)).tolist():
+                    flawed.setdefault(row, name)
+        yield block, flawed
+
+
+def feature_blocks(part: TableFile, names: Sequence[str], kind: Kind) -> Iterator[NDArray[Any]]:
+    """Read the features of a table some rows at a time, as (rows, d). Rows that cannot be used are refused."""
+    wrong, first, column, row = 0, 0, "", 0
+    for block, flawed in marked_blocks(part, names, kind):
+        if flawed and not wrong:
+            first = row + min(flawed)
+            column = flawed[min(flawed)]
+        wrong += len(flawed)
         row += len(block)
         if not wrong:
             yield block
     if wrong:
+        raise FlawedRowsError(_lower(part.title), wrong, row, first, column, kind)
+
+
+class FlawedRowsError(DataError):
+    """Some rows of a file have features that are missing, NaN or infinite. Other files may have such rows, too."""
+
+    def __init__(
+        self, title: str, wrong: int, rows: int, first: int, column: str, kind: Kind, others: Sequence[str] = ()
+    ) -> None:
+        self.about = (title, wrong, rows, first, column, kind)
+        self.short = f"{title} ({wrong:,} of {rows:,}, the first is sample {first + 1:,})"
         hint = " Features above 65,504 need data.dtype=float32." if kind == "float16" else ""
-        raise DataError(
-            f"{wrong:,} of {row:,} samples have features that are missing, NaN or infinite in {column!r}, the first is "
-            f"sample {first + 1:,} (counted from 1) of {_lower(part.title)}. Fill them in, or remove these "
-            f"samples.{hint}"
+        more = f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
+        too = f" So have others: {', '.join(others[:SHOWN])}{more}." if others else ""
+        super().__init__(
+            f"{wrong:,} of {rows:,} samples have features that are missing, NaN or infinite in {column!r}, the first "
+            f"is sample {first + 1:,} (counted from 1) of {title}.{too} Fill them in, or remove these samples.{hint}"
         )
+
+    def with_others(self, parts: Iterator[TableFile], names: Sequence[str]) -> FlawedRowsError:
+        """Return the error with the other files that have such rows, so that all can be mended at once."""
+        others = []
+        for part in parts:
+            try:
+                for _ in feature_blocks(part, names, self.about[-1]):
+                    pass
+            except FlawedRowsError as other:
+                others.append(other.short)
+            except DataError:
+                break  # it is told when these rows are mended
+        return FlawedRowsError(*self.about, others)
 
 
 def _lower(title: str) -> str:
@@ -131,11 +169,11 @@ def _stamp(file: Path | RemoteFile) -> str:
 
 def _make(folder: Path, table: TableFile, names: Sequence[str], kind: Kind, tell: Callable[[int], None]) -> None:
     """Read every row into a file, give the file its name when it is whole, and close the cache."""
-    whole, parts = len(table), []
+    whole, parts, files = len(table), [], table.parts()
     width, rows, seen, sums = 0, 0, {}, BlockSummer()
     try:
         with replaced(folder / ARRAY) as out:
-            for part in table.parts():
+            for part in files:
                 checksum, before = hashlib.blake2b(digest_size=32), rows
                 for block in feature_blocks(part, names, kind):
                     if not width:
@@ -167,6 +205,8 @@ def _make(folder: Path, table: TableFile, names: Sequence[str], kind: Kind, tell
         closing["checksum"] = _checksum(kind, width, parts)
         closing["sums"] = file_checksum(of_blocks)
         write_atomic(folder / CLOSED, to_json(closing))
+    except FlawedRowsError as error:
+        raise error.with_others(files, names) from None
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

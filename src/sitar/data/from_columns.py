@@ -13,7 +13,7 @@ from pydantic import Field
 
 from sitar.config import Config
 from sitar.data.sample_table import SampleTable, larger_diagonal
-from sitar.data.splitting import SplitConfig, check_classes, check_leakage, random_split, split_words, with_val
+from sitar.data.splitting import WORDS, SplitConfig, check_classes, check_leakage, random_split, split_words, with_val
 from sitar.data.tables import Column, TableFile
 from sitar.data.words import Words
 from sitar.errors import DataError
@@ -21,6 +21,7 @@ from sitar.splits import VAL
 
 logger = logging.getLogger(__name__)
 
+SPLIT = "split"  # a column of this name probably says the split
 FEW = 5  # samples of a class, below which it is named
 SHOWN = 5  # classes, or groups, that are named
 LEAST_OF_GROUP = 10  # samples of a group in val and in test: the accuracy of fewer is hardly known
@@ -63,12 +64,27 @@ def sample_columns(table: TableFile, config: ColumnsConfig) -> SampleColumns:
     """
 
     def column(name: str | None) -> Column | None:
-        return None if name is None else Column(name, table.words(name))
+        return None if name is None else Column(name, table.words(name), table.place)
 
-    label, split = Column(config.label_column, table.words(config.label_column)), column(config.split_column)
+    label = Column(config.label_column, table.words(config.label_column), table.place)
+    split = column(config.split_column)
     if split is None and (words := table.split_words()) is not None:
         split = Column("the names of the files", words)
+    if split is None:
+        _warn_of_unused_split(table, config)
     return SampleColumns(label, split, column(config.attribute_column), column(config.split_by))
+
+
+def _warn_of_unused_split(table: TableFile, config: ColumnsConfig) -> None:
+    """Say so if a table has a split that is not asked for: another one will be made."""
+    for name in table.names:
+        if name.lower() == SPLIT and name not in config.named:
+            said = {WORDS.get(word.strip().lower()) for word in table.words(name).ordered().values}
+            if None not in said and len(said) > 1:
+                logger.warning(
+                    "The table has a column %r that holds %s. It is not used, and a split is made at random. To use "
+                    "it, set data.split_column=%s.", name, ", ".join(split for split in WORDS if split in said), name,
+                )  # fmt: skip
 
 
 def other_columns(table: TableFile, config: ColumnsConfig, known: Sequence[str]) -> dict[str, Words]:
@@ -100,8 +116,8 @@ def filled(column: Column) -> Words:
     words = Words.of(column.words).map(str.strip)
     if len(empty := words.rows(lambda word: not word or word.lower() == "nan")):
         raise DataError(
-            f"{len(empty):,} of {len(words):,} samples have no value in {column.name!r}, the first is sample "
-            f"{empty[0] + 1:,} (counted from 1). Fill them in, or remove these samples."
+            f"{len(empty):,} of {len(words):,} samples have no value in {column.name!r}, the first is "
+            f"{column.place(int(empty[0]) + 1)}. Fill them in, or remove these samples."
         )
     return words
 
@@ -121,7 +137,7 @@ def _split(
     codes = None if by is None else by.codes
     if columns.split is None:
         return random_split(label, codes, config.val_share, config.test_share, config.seed, attribute)
-    split = split_words(filled(columns.split), f"{columns.split.name!r}")
+    split = split_words(filled(columns.split), f"{columns.split.name!r}", columns.split.place)
     if by is not None and columns.split_by is not None:
         check_leakage(split, by, columns.split_by.name)
     return with_val(label, split, codes, config.val_share, config.seed, attribute)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from sitar.data.shards import Shards
+from sitar.data.shards import Shards, names_of
 from sitar.data.tables import ParquetTable, TableFile, check_different
 from sitar.data.words import Words
 from sitar.errors import DataError
 from sitar.images.files import Files
 from sitar.images.parquet import BYTES, row_name
-from sitar.images.remote import RemoteFile
 
 NOTES = b"huggingface"  # the key under which `datasets` notes what columns are
 
@@ -37,7 +35,7 @@ class ImageShards(TableFile):
         self.table, self.column = table, column
         self.title, self.names = table.title, table.names
         files = table.files if isinstance(table, Shards) else [table.path]
-        self.places = dict(zip(_names(files), files, strict=True))
+        self.places = dict(zip(names_of(files), files, strict=True))
         if len(self.places) < len(files):
             raise DataError(f"{table.title} has a file that is named more than once. Name each file once.")
         check_different(file for file in self.places.values() if isinstance(file, Path))
@@ -78,6 +76,9 @@ class ImageShards(TableFile):
     def kind(self, name: str) -> str:
         return self.table.kind(name)
 
+    def place(self, sample: int) -> str:
+        return self.table.place(sample)
+
     def split_words(self) -> Words | None:
         return self.table.split_words()
 
@@ -85,13 +86,6 @@ class ImageShards(TableFile):
         """Return the columns that hold images, or values of several parts, which are no words."""
         kinds = {name: self.table.kind(name) for name in self.names}
         return [name for name, kind in kinds.items() if kind == BYTES or kind.startswith(("lists", "struct", "map"))]
-
-
-def _names(files: Sequence[Path | RemoteFile]) -> list[str]:
-    """Name files by their paths below the folder that all of them lie in, however it was given."""
-    paths = [file.path if isinstance(file, RemoteFile) else file.absolute().as_posix() for file in files]
-    folder = posixpath.commonpath([posixpath.dirname(path) for path in paths])
-    return [posixpath.relpath(path, folder) for path in paths]
 
 
 def _class_names(table: ParquetTable, name: str) -> list[str] | None:

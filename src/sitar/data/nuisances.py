@@ -59,7 +59,7 @@ def read_nuisances(names: Sequence[str], config: NamedConfig, data: Data) -> Nui
             values = within_classes(torch.from_numpy(values), y, len(data.classes)).numpy()
             found.append(_described(name, "column", values, name in data.attributes))
         elif is_concept(name):
-            concept = read_concept(name, config, data.train.x)
+            concept = read_concept(name, config, data.train.x, data.feature_columns)
             examples.append(concept)
             _refuse_the_label(name, concept, data)
             _refuse_test_samples(name, concept, data)

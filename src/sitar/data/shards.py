@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -84,6 +85,13 @@ def open_tables(given: str) -> TableFile:
     return open_table(files[0]) if len(files) == 1 else Shards(files, given)
 
 
+def names_of(files: Sequence[Path | RemoteFile]) -> list[str]:
+    """Name files by their paths below the folder that all of them lie in, however it was given."""
+    paths = [file.path if isinstance(file, RemoteFile) else file.absolute().as_posix() for file in files]
+    folder = posixpath.commonpath([posixpath.dirname(path) for path in paths])
+    return [posixpath.relpath(path, folder) for path in paths]
+
+
 class Shards(TableFile):
     """Reads tables that lie one below the other as one. One file is open at a time, and `rows` says how many it has."""
 
@@ -125,6 +133,13 @@ class Shards(TableFile):
                 )
         return first
 
+    def kinds(self, name: str) -> set[str]:
+        return {kinds[name] for kinds in self._kinds}
+
+    def file_names(self) -> list[str]:
+        """Return the name of every file, as the names of its rows begin."""
+        return names_of(self.files)
+
     def words(self, name: str) -> Words:
         self.kind(name)  # 1 and 1.0 would be two words
         return Words.join(part.words(name) for part in self.parts())
@@ -135,6 +150,12 @@ class Shards(TableFile):
     def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
         for part in self.parts():
             yield from part.blocks(names)
+
+    def place(self, sample: int) -> str:
+        ends = np.cumsum(self.rows)
+        file = int(np.searchsorted(ends, sample))
+        row = sample - int(ends[file]) + self.rows[file]
+        return f"{super().place(sample)}, in row {row:,} of {str(self.files[file])!r}"
 
     def split_words(self) -> Words | None:
         """Return the split that the name of its file gives a row: `train-00000-of-00009.parquet`, `test/0.parquet`.

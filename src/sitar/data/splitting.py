@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import fsum
 from typing import Any
 
@@ -28,6 +28,7 @@ WORDS = {
     "testing": "test",
 }
 MAX_CLASSES = 1000
+SHOWN = 5  # words that are named
 
 
 class SplitConfig(Config):
@@ -44,12 +45,19 @@ class SplitConfig(Config):
         return self
 
 
-def split_words(words: Sequence[str], where: str) -> NDArray[np.str_]:
-    """Return the splits that words name. An error counts the words that name none."""
+def split_words(
+    words: Sequence[str], where: str, place: Callable[[int], str] = "sample {:,} (counted from 1)".format
+) -> NDArray[np.str_]:
+    """Return the splits that words name. An error counts the words that name none, and says where the first is."""
     words = Words.of(words)
     if strange := sorted(word for word in words.values if word.strip().lower() not in WORDS):
+        counts = np.bincount(words.codes, minlength=len(words.values))
+        counted = [f"{word!r} ({counts[words.values.index(word)]:,})" for word in strange[:SHOWN]]
+        more = f" and {len(strange) - SHOWN:,} more" if len(strange) > SHOWN else ""
+        first = int(words.rows(lambda word: word in strange)[0]) + 1
         raise DataError(
-            f"{where} holds {len(strange)} words that name no split, such as {strange[0]!r}. Use train, val and test."
+            f"{where} holds {len(strange)} words that name no split, such as {', '.join(counted)}{more}; the first is "
+            f"{place(first)}. Use train, val and test."
         )
     return words.map(lambda word: WORDS[word.strip().lower()]).array()
 

@@ -8,7 +8,7 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -41,6 +41,8 @@ CSV_COST = 8  # bytes of memory for each byte of a CSV file: cells are words of 
 BLOCK_ROWS = 4096  # of features that are in memory at a time
 WORD_ROWS = 2**18  # of one column of words or numbers
 BLOCK_VALUES = 2**26  # of the rows that are in memory at a time, where they have many values
+NO_LIST = r"Expected all lists to be of size=\d+ but index (\d+) had size=0"  # what pyarrow says of a null
+SHOWN = 3  # columns that are named
 ROW_COST = 32  # bytes of memory for each row of a Parquet file, whose own bytes may be none: equal rows are counted
 
 
@@ -49,6 +51,8 @@ class Column(NamedTuple):
 
     name: str
     words: Sequence[str]
+    place: Callable[[int], str] = "sample {:,} (counted from 1)".format
+    """Return where the sample of a number, counted from 1, lies."""
 
 
 class TableFile(ABC):
@@ -79,6 +83,10 @@ class TableFile(ABC):
         """
         return "text"
 
+    def kinds(self, name: str) -> set[str]:
+        """Return what a column holds in any of the files of the table."""
+        return {self.kind(name)}
+
     def parts(self) -> Iterator[TableFile]:
         """Open the tables, one after the other, that lie one below the other in this one."""
         yield self
@@ -86,6 +94,10 @@ class TableFile(ABC):
     def split_words(self) -> Words | None:
         """Return the split that the name of its file gives a row; None: the names do not say it."""
         return None
+
+    def place(self, sample: int) -> str:
+        """Return in words where the sample of a number, counted from 1, lies."""
+        return f"sample {sample:,} (counted from 1)"
 
     def check_columns(self, wanted: Sequence[str], settings: Mapping[str, str] = MappingProxyType({})) -> None:
         """Refuse a table that lacks a column. `settings` say by which setting a user names a column."""
@@ -236,14 +248,23 @@ class ParquetTable(TableFile):
         """Read columns `rows` at a time, or fewer where a row has many values."""
         from pyarrow import ArrowException, default_memory_pool
 
+        done = 0
         try:
             if (width := self._width(names)) > BLOCK_VALUES:
                 raise DataError(
                     f"{self.title} has {width:,} values in a row of {names[0]!r}{' and others' if names[1:] else ''}, "
                     f"and at most {BLOCK_VALUES:,} are read."
                 )
-            yield from self.file.iter_batches(max(1, min(rows, BLOCK_VALUES // width)), columns=list(names))
+            for batch in self.file.iter_batches(max(1, min(rows, BLOCK_VALUES // width)), columns=list(names)):
+                yield batch
+                done += len(batch)
         except (OSError, ArrowException) as error:
+            if no_list := re.search(NO_LIST, str(error)):
+                raise DataError(
+                    f"{self.title} has a row without a list in {', '.join(map(repr, names[:SHOWN]))}, near row "
+                    f"{done + int(no_list[1]):,} (counted from 1), and a column of lists of a fixed size cannot be "
+                    "read with such a row. Remove the row, or write the column as lists of any size."
+                ) from error
             raise DataError(f"{self.title} cannot be read: {error}. Bring it again.") from error
         finally:
             default_memory_pool().release_unused()  # which pyarrow would keep for the next file
@@ -402,20 +423,31 @@ def _word(value: Any) -> str:
 
 
 def _matrix(column: Any, name: str) -> NDArray[Any]:
-    """Return an Arrow column of numbers as (rows, 1), or of lists of numbers of one length as (rows, length)."""
+    """Return an Arrow column of numbers as (rows, 1), or of lists of numbers of one length as (rows, length).
+
+    What is missing is NaN: a number, or a list.
+    """
     import pyarrow.compute
 
     compute: Any = pyarrow.compute  # its functions are made when it is imported
     if not _kind(column.type).startswith("lists of"):
         return _flat(column, name)[:, None]
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+    filled = column.drop_null()
+    lengths = compute.unique(compute.list_value_length(filled)).to_pylist() or [None]
     if len(lengths) != 1 or not lengths[0]:
         raise DataError(
             f"The lists of the column {name!r} have the lengths "
             f"{', '.join('none at all' if length is None else str(length) for length in lengths[:5])}"
             f"{' and more' if len(lengths) > 5 else ''}: every sample needs as many numbers, and at least one."
         )
-    return _flat(column.flatten(), name).reshape(len(column), lengths[0])
+    numbers = _flat(filled.flatten(), name).reshape(len(filled), -1)
+    if not column.null_count:
+        return numbers
+    matrix = np.full(
+        (len(column), numbers.shape[1]), np.nan, numbers.dtype if numbers.dtype.kind == "f" else np.float64
+    )
+    matrix[column.is_valid().to_numpy(zero_copy_only=False)] = numbers
+    return matrix
 
 
 def _flat(column: Any, name: str) -> NDArray[Any]:

@@ -303,6 +303,7 @@ class Data:
 
     `train_groups` lies apart from `train`, and reaches training only through `with_groups`. `attributes` has the values
     that the numbers in the names of groups stand for. `nuisances` are what a method is told to ignore.
+    `feature_columns` are the columns of a table that an input was made of, in their order.
     """
 
     train: TrainSplit
@@ -312,10 +313,16 @@ class Data:
     train_groups: TrainGroups | None = None
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nuisances: Nuisances | None = None
+    feature_columns: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
         return self.train.task(len(self.classes))
+
+    def describe_task(self) -> dict[str, Any]:
+        """Return what must be known to build a method again and to give it inputs, as plain values."""
+        named = {"feature_columns": list(self.feature_columns)} if self.feature_columns else {}
+        return self.task.describe() | named
 
     def with_groups(self) -> Data:
         """Return the same data for a method that declares `needs_groups`."""

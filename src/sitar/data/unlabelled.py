@@ -69,7 +69,7 @@ def _of_split(name: str, data: Data) -> Stored:
 
 def _of_files(where: str, config: NamedConfig, data: Data, watch: Watch) -> Stored:
     try:
-        inputs = read_inputs(_source(where), Form(config, data.task.shape), watch=watch)
+        inputs = read_inputs(_source(where), Form(config, data.task.shape, data.feature_columns), watch=watch)
     except DataError as error:
         raise DataError(f"data.unlabelled={where}: {error}") from error
     _check_overlap(inputs, data, where)

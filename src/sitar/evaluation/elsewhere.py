@@ -72,6 +72,8 @@ def _config(model: TrainedModel, place: str, settings: Sequence[str]) -> Any:
         for key, value in own.model_dump().items()
         if key in known and key not in (*PLACES, *HOW_TO_SPLIT, "name")
     }
+    if name == "features" and model.feature_columns:
+        kept["feature_columns"] = model.feature_columns  # a pattern would find them in the order of another table
     where: Mapping[str, Any] = {"file": place}
     if name in ("folder", "table"):
         is_table = Path(place).suffix.lower() in KINDS or "://" in place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sitar.data import inputs
 from sitar.data.inputs import Form, Inputs, Source, Window
@@ -28,11 +28,17 @@ def read_inputs(
 
 
 def input_windows(
-    source: Source, model: TrainedModel, window: int, *, root: Place | None = None, path_column: str | None = None
+    source: Source,
+    model: TrainedModel,
+    window: int,
+    *,
+    root: Place | None = None,
+    path_column: str | None = None,
+    keep: Sequence[str] = (),
 ) -> tuple[int, Iterator[Window]]:
-    """Return how many inputs there are for `model`, and read them in windows."""
-    return inputs.input_windows(source, _form(model), window, root=root, path_column=path_column)
+    """Return how many inputs there are for `model`, and read them in windows, with columns of their table to `keep`."""
+    return inputs.input_windows(source, _form(model), window, root=root, path_column=path_column, keep=keep)
 
 
 def _form(model: TrainedModel) -> Form:
-    return Form(model.config.data, model.task.shape)
+    return Form(model.config.data, model.task.shape, model.feature_columns)

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -34,12 +35,13 @@ WriteRows = Callable[[list[Row]], None]
 class Predictor:
     """A predictor turns inputs into rows. With a `threshold` the second of two classes needs that probability.
 
-    With `axes` a row also has the latent that the model predicts from.
+    With `axes` a row also has the latent that the model predicts from. Columns to `keep` are copied from the inputs.
     """
 
     model: TrainedModel
     threshold: float | None = None
     axes: bool = False
+    keep: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         classes = self.model.classes
@@ -50,25 +52,36 @@ class Predictor:
         if self.axes and self.model.method.bottleneck() is None:
             raise ConfigError(f"The method {self.model.config.method.name!r} has no latent, so it has no axes.")
 
+        if twice := sorted(set(self.keep).intersection(self._made())):
+            raise ConfigError(
+                f"The predictions have a column {twice[0]!r} of their own, so that of the inputs cannot be kept."
+            )
+
     @property
     def columns(self) -> list[str]:
+        name, *made = self._made()
+        return [name, *self.keep, *made]
+
+    def _made(self) -> list[str]:
         names = [f"p_{name}" for name in self.model.classes]
         return ["name", "prediction", *names, *self._axis_names(), "error"]
 
     def rows(self, window: Window) -> list[Row]:
         """Predict a window. Return a row for each of its inputs, in their order."""
         values: Iterator[tuple[str, list[float]]] = iter(self._values(window) if len(window.x) else ())
-        names = self.columns[2:-1]
+        names = self._made()[2:-1]
         rows = []
-        for name in window.names:
+        for place, name in enumerate(window.names):
+            row: Row = {"name": name, **{column: window.kept[column][place] for column in self.keep}}
+            rows.append(row)
             if name in window.unreadable:
-                rows.append({"name": name, "error": window.unreadable[name]})
+                row["error"] = window.unreadable[name]
+                continue
+            prediction, numbers = next(values)
+            if np.isfinite(numbers).all():
+                row |= {"prediction": prediction, **dict(zip(names, numbers, strict=True))}
             else:
-                prediction, numbers = next(values)
-                if not np.isfinite(numbers).all():
-                    rows.append({"name": name, "error": NOT_FINITE})
-                    continue
-                rows.append({"name": name, "prediction": prediction, **dict(zip(names, numbers, strict=True))})
+                row["error"] = NOT_FINITE
         return rows
 
     def _values(self, window: Window) -> list[tuple[str, list[float]]]:
@@ -110,7 +123,7 @@ def write_predictions(
     A file appears when it is whole. If none of the inputs can be read, there is none.
     """
     done, unreadable = 0, {}
-    with _open_table(out, predictor.columns) as write:
+    with _open_table(out, predictor.columns, predictor.keep) as write:
         for window in windows:
             rows = predictor.rows(window)
             write(rows)
@@ -125,11 +138,11 @@ def write_predictions(
 
 
 @contextmanager
-def _open_table(out: Path | TextIO, columns: Sequence[str]) -> Iterator[WriteRows]:
+def _open_table(out: Path | TextIO, columns: Sequence[str], words: Sequence[str]) -> Iterator[WriteRows]:
     if not isinstance(out, Path):
         yield _csv_writer(out, columns)
         return
-    kinds = {CSV: _csv_file, PARQUET: _parquet_file}
+    kinds = {CSV: _csv_file, PARQUET: partial(_parquet_file, words=words)}
     if out.suffix.lower() not in kinds:
         raise ConfigError(f"{str(out)!r} is no kind of table that is written: end its name in {CSV} or {PARQUET}.")
     if not out.parent.is_dir():
@@ -155,7 +168,7 @@ def _csv_file(file: BinaryIO, columns: Sequence[str]) -> Iterator[WriteRows]:
 
 
 @contextmanager
-def _parquet_file(file: BinaryIO, columns: Sequence[str]) -> Iterator[WriteRows]:
+def _parquet_file(file: BinaryIO, columns: Sequence[str], words: Sequence[str]) -> Iterator[WriteRows]:
     from sitar.images.parquet import MISSING
 
     try:
@@ -163,8 +176,8 @@ def _parquet_file(file: BinaryIO, columns: Sequence[str]) -> Iterator[WriteRows]
         import pyarrow.parquet as pq
     except ImportError as error:
         raise DataError(MISSING.format(error)) from error
-    words = {"name", "prediction", "error"}
-    kinds = [(_encodable(name), pa.string() if name in words else pa.float64()) for name in columns]
+    text = {"name", "prediction", "error", *words}
+    kinds = [(_encodable(name), pa.string() if name in text else pa.float64()) for name in columns]
     schema = pa.schema(kinds)
     with pq.ParquetWriter(file, schema) as writer:
         yield lambda rows: writer.write_table(pa.Table.from_pylist([_encodable_row(row) for row in rows], schema))

@@ -163,6 +163,11 @@ class TrainedModel:
         return tuple(self.result["classes"]) if "classes" in self.result else self.data.classes
 
     @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """Return the columns of a table that an input is made of, in their order: none, if they are not known."""
+        return tuple(self.result["task"].get("feature_columns", ())) if "task" in self.result else ()
+
+    @property
     def heads(self) -> int:
         """Return how many heads the method has. `logits` is of the one that its settings name."""
         return self.method.heads if isinstance(self.method, SeveralHeads) else 1

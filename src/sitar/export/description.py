@@ -46,7 +46,8 @@ def describe_input(model: TrainedModel, floats: bool = False) -> dict[str, Any]:
     """Say what one input is, and how an image file becomes one."""
     shape, config = model.task.shape, model.config.data
     if len(shape) == 1:
-        return {"name": FEATURES, "shape": ["batch", *shape], "dtype": "float32"}
+        columns = {"columns": list(model.feature_columns)} if model.feature_columns else {}
+        return {"name": FEATURES, "shape": ["batch", *shape], "dtype": "float32", **columns}
     from_files = isinstance(config, ImageConfig)
     return {
         "name": IMAGES,

@@ -17,6 +17,7 @@ from sitar.splits import EVALUATION_SPLITS, TRAIN
 RESULT_VERSION = 1
 MOST_CLASSES = 50_000  # bounds that no run of ours comes near: they keep a stranger's file from costing minutes
 MOST_GROUPS = 50_000  # of one split
+MOST_COLUMNS = 2**20
 MOST_SPLITS = 100
 DEEPEST = 50  # values in one another
 MOST_VALUES = 2**30  # numbers of one input
@@ -96,6 +97,14 @@ class TaskResult(TypedDict):
         ]
     ]
     environments: NotRequired[Annotated[int, Field(ge=1, lt=2**53)]]
+    feature_columns: NotRequired[  # of the table that features were read from, in the order of an input
+        Annotated[
+            list[str],
+            _at_most(MOST_COLUMNS),
+            Field(min_length=1),
+            _that(lambda names: len({*names}) == len(names), "a name is there twice"),
+        ]
+    ]
 
 
 class ExpectedAccuracy(TypedDict):

@@ -349,7 +349,7 @@ def finish(
             **facts,
             "classes": list(data.classes),
             "attributes": {name: list(values) for name, values in data.attributes.items()},
-            "task": data.task.describe(),
+            "task": data.describe_task(),
             "splits": splits,
         },
         predictions,

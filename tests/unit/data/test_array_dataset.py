@@ -284,7 +284,12 @@ def test_tables_of_features_that_are_refused(
     ("column", "reason"),
     [
         (pa.array([[1.0, 2.0]] * (N - 1) + [[1.0]]), "have the lengths 2, 1: every sample needs as many"),
-        (pa.array([[1.0, 2.0]] * (N - 1) + [None]), "have the lengths 2, none at all"),
+        (pa.array([[1.0, 2.0]] * (N - 1) + [None]), "1 of 120 samples .* missing.* the first is sample 120"),
+        (pa.array([None] * N, type=pa.list_(pa.float32())), "have the lengths none at all"),
+        (
+            pa.array([[1.0, 2.0]] * 70 + [None] * (N - 70), type=pa.list_(pa.float32(), 2)),
+            r"a row without a list in 'embedding', near row 71 \(counted from 1\).* Remove the row",
+        ),
         (pa.array([[]] * N, type=pa.list_(pa.float32())), "have the lengths 0"),
         (pa.array([[1.0, None]] + [[1.0, 2.0]] * (N - 1)), "1 of 120 samples have features that are missing"),
         (pa.array([1, None] * (N // 2)), "60 of 120 samples have features that are missing"),

@@ -280,6 +280,8 @@ def test_a_concept_of_features_is_an_npz_file_or_a_table(tmp_path: Path) -> None
     found = read_concept(str(tmp_path / "c.csv"), table, x)
     assert found.x[:, 0].tolist() == list(range(44))
     assert found.has.tolist() == [False, True] * 22
+    turned = read_concept(str(tmp_path / "c.csv"), table, x, ["f4", "f3", "f2", "f1"])
+    assert torch.equal(turned.x, found.x.flip(1)), "columns of the training data, by their names"
 
 
 def test_features_of_another_shape_are_refused(tmp_path: Path) -> None:

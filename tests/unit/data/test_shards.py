@@ -120,6 +120,64 @@ def test_an_empty_file_is_left_out_and_said(shards: Path, caplog: pytest.LogCapt
     assert "part-9.parquet' has no rows, and is left out" in caplog.text
 
 
+def test_a_label_or_a_split_that_is_no_such_word_is_told_with_its_file_and_row(shards: Path) -> None:
+    files = {"part-0.parquet": ["train"] * 50, "part-1.parquet": ["test"], "part-2.parquet": ["val"] * 69}
+    for first, last, word in ((4, 9, "holdout"), (9, 10, "later")):
+        files["part-2.parquet"][first:last] = [word] * (last - first)
+    for start, (name, split) in zip((0, 50, 51), files.items(), strict=True):
+        write(shards, {name: table(slice(start, start + len(split)), split=split)})
+    strange = r"2 words that name no split, such as 'holdout' \(5\), 'later' \(1\); the first is sample 56 .*"
+    with pytest.raises(DataError, match=strange + r"in row 5 of '.*part-2\.parquet'"):
+        Features.samples(config(shards, split_column="split"))
+    label = [None if row == 7 else "a" for row in range(69)]
+    write(shards, {"part-2.parquet": table(slice(51, N), label=label, split=["val"] * 69)})
+    with pytest.raises(
+        DataError, match=r"no value in 'label', the first is sample 59 .*in row 8 of '.*part-2\.parquet'"
+    ):
+        Features.samples(config(shards))
+
+
+@pytest.mark.parametrize(
+    ("words", "used", "warned"),
+    [(["train", "Test"], False, True), (["train", "Test"], True, False), (["train"], False, False),
+     (["train", "first"], False, False), (["train", ""], False, False)],
+)  # fmt: skip
+def test_a_split_that_is_not_used_is_warned_of(
+    words: list[str], used: bool, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    split = (words * N)[:N]
+    write(tmp_path, {"whole.parquet": table(split=split, label=LABEL[np.arange(N) // 2])})
+    Features.samples(config(tmp_path / "whole.parquet", split_column="split" if used else None))
+    said = "has a column 'split' that holds train, test. It is not used"
+    assert (said in caplog.text) == warned
+    assert ("not used" in caplog.text) == warned
+
+
+def test_a_column_may_be_called_as_a_pattern_is(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("f[0],f0,label\n" + "".join(f"{r},0,{'ab'[r % 2]}\n" for r in range(20)))
+    data = load_data(FeaturesConfig(file=str(tmp_path / "f.csv"), feature_columns=("f[0]", "f0")))
+    assert data.feature_columns == ("f[0]", "f0")
+
+
+def test_files_with_numbers_of_other_types_are_one_table(shards: Path) -> None:
+    write(shards, {"part-2.parquet": table(slice(51, N), x=X.astype(np.float16))})
+    data = load_data(config(shards))
+    assert str(data.train.x.dtype) == "torch.float32"
+    write(shards, {"part-0.parquet": table(slice(50), x=X.astype(np.float16))})
+    write(shards, {"part-1.parquet": table(slice(50, 51), x=X.astype(np.float16))})
+    assert str(load_data(config(shards)).train.x.dtype) == "torch.float16"
+
+
+def test_all_files_with_rows_that_cannot_be_used_are_named(shards: Path) -> None:
+    flawed = np.where(X[3, 2] == X, np.nan, X)
+    write(shards, {"q.parquet": table(slice(5), x=flawed), "r.parquet": table(slice(2, 9), x=flawed)})
+    reason = (
+        r"first is sample 4 .*q\.parquet'\. So have others: the table .*r\.parquet' \(1 of 7, the first is sample 2\)\."
+    )
+    with pytest.raises(DataError, match=reason):
+        load_data(config(shards))
+
+
 def test_a_class_that_only_one_file_has_is_a_class(shards: Path) -> None:
     write(shards, {"part-1.parquet": table(slice(50, 60), label=["c"] * 10)})
     assert Features.samples(config(shards, seed=1)).classes == ("a", "b", "c")
@@ -135,7 +193,8 @@ FLOATS = pa.array(SITE[:5].astype(float))
         ("q.parquet", table(slice(5), extra=[1] * 5), DataError, "part-0.parquet' has no column 'extra', and .*q.parq"),
         ("q.parquet", table(slice(5), x=X[:, :4]), DataError, "q.parquet' has 4 features in a row.* before have 6"),
         ("q.parquet", table(slice(5), site=FLOATS), DataError, "'site' holds whole numbers in .*, and floats in .*q.p"),
-        ("q.parquet", table(slice(5), embedding=pa.array([[1.0] * 6] * 4 + [None])), DataError, "6, none at all"),
+        ("q.parquet", table(slice(5), embedding=pa.array([[1.0] * 6] * 4 + [None])), DataError,
+         "1 of 5 samples .* missing.* the first is sample 5 .*q.parquet"),
         ("q.parquet", table(slice(5), x=np.where(X[3, 2] == X, np.nan, X)), DataError,
          "1 of 5 samples .* NaN .*'embedding', the first is sample 4 .*q.parquet"),
         ("q.parquet", table(slice(50)), DataError, "q.parquet' has the same numbers as the table '.*part-0.parquet'"),

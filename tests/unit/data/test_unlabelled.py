@@ -77,7 +77,11 @@ def test_a_table_of_features_without_labels(made: Any, tmp_path: Path) -> None:
     names = [columns.replace("*", str(i)) for i in range(width)] if isinstance(columns, str) else list(columns)
     rows = "\n".join(",".join(str(10 * i + j) for j in range(width)) for i in range(3))
     made_data.write(tmp_path / "new.csv", ",".join(names) + "\n" + rows)
-    assert read_unlabelled(config, data).tolist() == [[10.0 * i + j for j in range(width)] for i in range(3)]
+    expected = [[10.0 * i + j for j in range(width)] for i in range(3)]
+    assert read_unlabelled(config, data).tolist() == expected
+    turned = "\n".join(",".join(reversed(row.split(","))) for row in [",".join(names), *rows.split("\n")])
+    made_data.write(tmp_path / "new.csv", turned)
+    assert read_unlabelled(config, data).tolist() == expected, "columns are taken by their names"
 
 
 def test_images_of_the_test_split_are_refused_whatever_their_names(made: Any, tmp_path: Path) -> None:

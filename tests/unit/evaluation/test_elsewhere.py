@@ -37,25 +37,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
 
 
 def new_table(place: Path, classes: str = "ba", sites: int = 3) -> tuple[np.ndarray, list[str], list[str]]:
-    """Write new samples, and return what stands there: features, labels and sites, of which 2 is new."""
+    """Write new samples, and return what stands there: features, labels and sites, of which 2 is new.
+
+    The columns have another order than in training, and one more matches the pattern that names features.
+    """
     x = np.random.default_rng(1).normal(size=(NEW, 2))
     labels = [classes[i % len(classes)] for i in range(NEW)]
     site = [str(2 - i // 2 % sites) for i in range(NEW)]
-    rows = [[x[i, 1], site[i], labels[i], x[i, 0]] for i in range(NEW)]
-    write(place, in_csv(["f1", "site", "label", "f0"], [[*row] for row in rows]))
+    rows = [[x[i, 1], site[i], np.linalg.norm(x[i]), labels[i], x[i, 0]] for i in range(NEW)]
+    write(place, in_csv(["f1", "site", "f_norm", "label", "f0"], rows))
     return x.astype(np.float32), labels, site
-
-
-def reordered(place: Path) -> str:
-    """Write the columns of features in the order of training. (`new_table` has another one.)"""
-    lines = [line.strip().split(",") for line in place.read_text().splitlines()]
-    write(place, "\n".join(",".join((line[3], line[0], line[1], line[2])) for line in lines))
-    return str(place)
 
 
 def test_all_samples_are_one_split_whose_figures_are_those_of_plain_numpy(model: TrainedModel, tmp_path: Path) -> None:
     x, labels, site = new_table(tmp_path / "new.csv")
-    found = evaluate_elsewhere(model, reordered(tmp_path / "new.csv"))
+    found = evaluate_elsewhere(model, str(tmp_path / "new.csv"))
     right = model.predict(x) == np.array(labels)
     figures = found.splits["all"]
     assert list(found.splits) == ["all"]
@@ -77,7 +73,7 @@ def test_all_samples_are_one_split_whose_figures_are_those_of_plain_numpy(model:
 def test_the_adjusted_average_weights_groups_as_training_did(model: TrainedModel, tmp_path: Path) -> None:
     """The new site was never seen in training: it has no weight."""
     new_table(tmp_path / "new.csv")
-    figures = evaluate_elsewhere(model, reordered(tmp_path / "new.csv")).splits["all"]
+    figures = evaluate_elsewhere(model, str(tmp_path / "new.csv")).splits["all"]
     share = model.folder.predictions()["test/group_share"].reshape(2, 2)
     cells = [[figures["groups"][f"label={c},site={v}"]["accuracy"] for v in (0, 1)] for c in (0, 1)]
     assert figures["adjusted_average"] == pytest.approx((share * cells).sum())
@@ -85,7 +81,7 @@ def test_the_adjusted_average_weights_groups_as_training_did(model: TrainedModel
 
 def test_settings_name_other_columns_and_leave_the_attribute_out(model: TrainedModel, tmp_path: Path) -> None:
     x, labels, _ = new_table(tmp_path / "new.csv")
-    place = Path(reordered(tmp_path / "new.csv"))
+    place = tmp_path / "new.csv"
     place.write_text(place.read_text().replace("label", "finding").replace("site", "ward"))
     asked = ["label_column=finding", "data.attribute_column=null"]
     found = evaluate_elsewhere(model, str(place), asked)
@@ -98,7 +94,7 @@ def test_settings_name_other_columns_and_leave_the_attribute_out(model: TrainedM
 def test_an_unknown_class_is_named(model: TrainedModel, tmp_path: Path) -> None:
     new_table(tmp_path / "new.csv", classes="ac")
     with pytest.raises(DataError, match=r"The class 'c' is none that the model knows\. It knows: a, b"):
-        evaluate_elsewhere(model, reordered(tmp_path / "new.csv"))
+        evaluate_elsewhere(model, str(tmp_path / "new.csv"))
 
 
 def test_other_shapes_and_kinds_of_data_are_refused(model: TrainedModel, tmp_path: Path) -> None:

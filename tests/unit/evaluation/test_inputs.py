@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from PIL import Image
 
 from helpers import made_data
 from helpers.runs import TINY_MODEL, run, settings
+from sitar.data.own_data.feature_table import FeaturesConfig
 from sitar.errors import DataError
 from sitar.evaluation.inputs import Inputs, input_windows, read_inputs
 from sitar.evaluation.trained_model import TrainedModel, load
@@ -33,7 +35,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainedMod
         key = f"{maker} {data}"
         if key not in made:
             root = tmp_path_factory.mktemp("data")
-            config = made_data.MAKERS[maker](root).model_dump() | data
+            config = (lists if maker == "lists" else made_data.MAKERS[maker])(root).model_dump() | data
             folder = run(settings("erm", data=config, model=TINY_MODEL, train=TRAIN), root / "run")
             made[key] = load(folder.path, "cpu")
         return made[key]
@@ -184,13 +186,94 @@ def test_a_feature_run_reads_a_table_of_features_without_labels(models: Any, tmp
     assert inputs.names == ["0", "1"]
 
 
+class TestColumns:
+    """Features lie in columns with names, and a file may have them in any order."""
+
+    def test_they_are_taken_by_name(self, models: Any, tmp_path: Path) -> None:
+        model = models("features")
+        assert model.feature_columns == ("f0", "f1")
+        (tmp_path / "new.csv").write_text("f1,f2,note,f0\n1,9,x,0.5\n3,9,x,2\n")
+        expected = [[0.5, 1.0], [2.0, 3.0]]
+        assert read_inputs(tmp_path / "new.csv", model).x.tolist() == expected
+        _, windows = input_windows(tmp_path / "new.csv", model, 1)
+        assert [window.x.tolist() for window in windows] == [expected[:1], expected[1:]]
+
+    def test_their_order_changes_no_prediction(self, models: Any, tmp_path: Path) -> None:
+        model = models("features")
+        lines = [line.split(",") for line in Path(model.config.data.file).read_text().splitlines()]
+        turned = tmp_path / "turned.csv"
+        turned.write_text("\n".join(",".join(reversed(line)) for line in lines))
+        there, here = (read_inputs(file, model).x for file in (model.config.data.file, turned))
+        np.testing.assert_array_equal(model.logits(here), model.logits(there))
+
+    def test_those_that_are_missing_are_named(self, models: Any, tmp_path: Path) -> None:
+        model = models("features")
+        for head, missing in (("f1,f2", "'f0'"), ("x,y", "'f0', 'f1'")):
+            (tmp_path / "new.csv").write_text(f"{head}\n1,2\n")
+            message = rf"no column {missing} of features, which the training data has.* It has: {head[0]}"
+            with pytest.raises(DataError, match=message) as caught:
+                read_inputs(tmp_path / "new.csv", model)
+            assert "data.feature_columns" not in str(caught.value)
+
+    def test_a_run_of_an_early_release_is_read_as_before(
+        self, models: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name, warned in (("features", True), ("lists", False)):
+            model = copy(models(name))
+            task = {key: value for key, value in model.result["task"].items() if key != "feature_columns"}
+            model.result = {**model.result, "task": task}
+            caplog.clear()
+            if name == "features":
+                (tmp_path / "new.csv").write_text("f1,f0\n1,0.5\n")
+                assert read_inputs(tmp_path / "new.csv", model).x.tolist() == [[1.0, 0.5]]
+            else:
+                read_inputs(model.config.data.file, model)
+            assert ("does not say in which order" in caplog.text) == warned
+
+
+class TestFlaws:
+    """Rows of features that are missing, NaN or infinite are what images are that cannot be read."""
+
+    def test_of_a_table(self, models: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        model, file = models("features"), tmp_path / "new.csv"
+        file.write_text("f0,f1\n0.5,1\n2,\ninf,3\n4,5\n")
+        inputs = read_inputs(file, model)
+        assert (inputs.names, inputs.x.tolist()) == (["0", "3"], [[0.5, 1.0], [4.0, 5.0]])
+        assert [(name, reason[-4:]) for name, reason in inputs.unreadable.items()] == [("1", "'f1'"), ("2", "'f0'")]
+        assert "2 of 4 inputs are left out, such as 1: it has features that are missing, NaN" in caplog.text
+        total, windows = input_windows(file, model, 3)
+        assert total == 4
+        assert [(w.names, w.x.tolist(), list(w.unreadable)) for w in windows] == [
+            (["0", "1", "2"], [[0.5, 1.0]], ["1", "2"]), (["3"], [[4.0, 5.0]], []),
+        ]  # fmt: skip
+        file.write_text("f0,f1\n,1\n")
+        with pytest.raises(DataError, match="None of the 1 inputs can be used, such as 0"):
+            read_inputs(file, model)
+
+    def test_of_lists_and_of_arrays(self, models: Any, tmp_path: Path) -> None:
+        rows = [[0.5, 1.0], None, [2.0, None], [3.0, 4.0]]
+        pyarrow.parquet.write_table(pyarrow.table({"f": rows}), tmp_path / "new.parquet")
+        inputs = read_inputs(tmp_path / "new.parquet", models("lists"))
+        array = saved(tmp_path, models("lists"), np.array([[0.5, 1.0], [np.nan, 1], [np.inf, 2], [3.0, 4.0]]))
+        for found in (inputs, array):
+            assert (found.x.tolist(), list(found.unreadable)) == ([[0.5, 1.0], [3.0, 4.0]], ["1", "2"])
+
+
 @pytest.mark.filterwarnings("error")
 def test_lists_of_numbers_in_parquet_are_read_without_a_warning(models: Any, tmp_path: Path) -> None:
-    model = models("features")
+    model = models("lists")
     lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array([0.5, 1.0, 2.0, 3.0], pyarrow.float32()), 2)
     pyarrow.parquet.write_table(pyarrow.table({"f": lists}), tmp_path / "new.parquet")
     inputs = read_inputs(tmp_path / "new.parquet", model)
     assert inputs.x.tolist() == [[0.5, 1.0], [2.0, 3.0]]
+
+
+def lists(root: Path) -> FeaturesConfig:
+    """Features that are lists of two numbers."""
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    table = pyarrow.table({"f": list(x), "label": np.arange(40) % 2})
+    pyarrow.parquet.write_table(table, root / "table.parquet")
+    return FeaturesConfig(file=str(root / "table.parquet"), feature_columns="f*")
 
 
 def saved(folder: Path, model: TrainedModel, x: Any) -> Inputs:

@@ -41,7 +41,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
     inputs, notes = [], []
     with ShownProgress(progress) as shown:
         for run, model in zip(runs, models, strict=True):
-            form = f"{data_checksum(model.folder)} {model.config.data!r}"
+            form = f"{data_checksum(model.folder)} {model.config.data!r} {model.feature_columns}"
             if form not in read:
                 read[form] = read_inputs(images, model, watch=shown.watch)
                 notes += _check_overlap(read[form], model, run)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from glob import has_magic
 from pathlib import Path
 
 from sitar.config import apply_overrides, section_config
 from sitar.data.image_shards import holds_images
+from sitar.data.own_data.feature_table import FeaturesConfig, has_features
 from sitar.data.own_data.table import TableConfig, has_shards
+from sitar.data.shards import find_files
 from sitar.data.tables import SUFFIXES, open_table
 from sitar.errors import ConfigError
 from sitar.files import user_path
+from sitar.images.files import Files
+from sitar.images.parquet import find_shards
 from sitar.presets import preset_names
 from sitar.registry import unknown
 from sitar.run_folder import RunFolder
 
 VAE = "vae"  # the last part of the presets that audits train
+SHOWN = 10  # columns that are named
 
 
 def find_target(
@@ -31,7 +37,8 @@ def find_target(
     if table is not None and (not path.is_dir() or RunFolder(path).is_started):
         raise ConfigError(f"--table names a table in a folder of data, and {what!r} is none. Leave --table out.")
     if not path.exists():
-        return _preset(what), settings
+        files = find_files(str(path)) if has_magic(what) else []
+        return _pattern(what, Path(files[0]), settings) if files else (_preset(what), settings)
     if RunFolder(path).is_started:
         if settings:
             raise ConfigError(f"{what!r} is a run: its settings are fixed. Leave --root and --set out.")
@@ -43,18 +50,23 @@ def find_target(
     if root is not None:
         raise ConfigError(f"{what!r} is the data itself: leave --root out.")
     if path.is_dir():
-        if shards := table is None and has_shards(path, _columns(settings)):
-            found = None
-        else:
-            found = _table_in(path, settings) if table is None else path / table
-        own = f"{'table' if shards else 'folder'}/{VAE}", [_set("data.root", what), *settings]
-        return own if found is None else _table(found, settings, root)
+        return _folder(what, path, settings) if table is None else _table(path / table, settings, root)
     if path.suffix.lower() == ".npz":
         return f"npz/{VAE}", [_set("data.file", what), *settings]
     raise ConfigError(
-        f"{what!r} cannot be audited: give a folder with a folder for each class, or with a table in it; a table "
-        "(.csv, .parquet), an .npz file, the folder of a finished run, or a preset."
+        f"{what!r} cannot be audited: give a folder with a folder for each class, or with tables in it; a table (.csv, "
+        ".parquet), a pattern of tables, an .npz file, the folder of a finished run, or a preset."
     )
+
+
+def _folder(what: str, path: Path, settings: list[str]) -> tuple[str, list[str]]:
+    """Return the preset of a folder: of images or features in its tables, or of a folder a class."""
+    if has_shards(path, _columns(settings)):
+        return f"table/{VAE}", [_set("data.root", what), *settings]
+    if _has_features(path, settings):
+        return f"features/{VAE}", [_set("data.file", what), *settings]
+    found = _table_in(path, settings)
+    return (f"folder/{VAE}", [_set("data.root", what), *settings]) if found is None else _table(found, settings, None)
 
 
 def _table_in(folder: Path, settings: list[str]) -> Path | None:
@@ -74,11 +86,41 @@ def _table_in(folder: Path, settings: list[str]) -> Path | None:
     if tables and len(classes) < 2:
         raise ConfigError(
             f"{str(folder)!r} has no folder for each class, and no table in it has a column {column!r} with the "
-            "images: "
-            + "; ".join(f"{path.name} has {', '.join(names[path])}" for path in tables)
-            + ". Name the column with --set data.path_column=..., and that of the classes with data.label_column."
+            f"images: {tables[0].name} has {_some(names[tables[0]])}. Name the column with --set data.path_column=..., "
+            "and that of the classes with data.label_column. Columns of features are named with data.feature_columns."
         )
     return None
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more columns" if len(names) > SHOWN else "")
+
+
+def _has_features(folder: Path, settings: list[str]) -> bool:
+    """Say whether the tables in a folder are one table of features, by the first of them. One of paths is none."""
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    if not files and not Files([folder]).names():
+        files = list(find_shards(folder).values())[:1]
+    tables = [open_table(file, may_be_empty=True) for file in files]
+    if not tables or any(_columns(settings).path_column in table.names for table in tables):
+        return False
+    return has_features(tables[0], _feature_config(settings))
+
+
+def _pattern(given: str, first: Path, settings: list[str]) -> tuple[str, list[str]]:
+    """Return the preset of the tables that a pattern names: of images or of features, by the first of them."""
+    table, columns = open_table(first, may_be_empty=True), _columns(settings)
+    if columns.path_column in table.names or holds_images(table, columns.image_column):
+        return f"table/{VAE}", [_set("data.table", given), *settings]
+    return f"features/{VAE}", [_set("data.file", given), *settings]
+
+
+def _feature_config(settings: list[str]) -> FeaturesConfig:
+    """Return the names of the columns with features, as the settings have them."""
+    said = [setting for setting in settings if setting.startswith("data.feature_columns=")]
+    config = section_config("data", apply_overrides({"data": {"name": "features"}}, said)["data"])
+    assert isinstance(config, FeaturesConfig)
+    return config
 
 
 def _columns(settings: list[str]) -> TableConfig:

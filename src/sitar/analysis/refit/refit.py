@@ -203,7 +203,7 @@ def _inputs(
     """Read all new images as each model reads them. Models on the same data share them."""
     read: list[Inputs] = []
     for place, model in enumerate(models):
-        same = next((other for other in range(place) if models[other].config.data == model.config.data), None)
+        same = next((other for other in range(place) if _reads_alike(models[other], model)), None)
         if same is not None:
             read.append(read[same])
             continue
@@ -212,6 +212,10 @@ def _inputs(
         _refuse_test_images(inputs, model)
         read.append(inputs)
     return read
+
+
+def _reads_alike(model: TrainedModel, other: TrainedModel) -> bool:
+    return model.config.data == other.config.data and model.feature_columns == other.feature_columns
 
 
 def _answered(inputs: Inputs, answers: Sequence[Answer]) -> Inputs:

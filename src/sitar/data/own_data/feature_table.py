@@ -5,7 +5,9 @@ The numbers lie in one column of lists (Parquet: `embedding`), or in a column ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -26,6 +28,9 @@ from sitar.errors import ConfigError, DataError
 from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS
 
+logger = logging.getLogger(__name__)
+SHOWN = 3  # columns that are named
+
 
 class FeaturesConfig(ArrayConfig, ColumnsConfig):
     name: Literal["features"] = "features"
@@ -40,6 +45,11 @@ class FeaturesConfig(ArrayConfig, ColumnsConfig):
     dtype: Literal["float16", "float32"] | None = Field(
         default=None, description="type that features are kept in; null: float16 where the table has it, else float32"
     )
+
+    @property
+    def patterns(self) -> list[str]:
+        """Return every name or pattern of columns of features."""
+        return [self.feature_columns] if isinstance(self.feature_columns, str) else list(self.feature_columns)
 
 
 @DATASETS.register("features")
@@ -63,7 +73,8 @@ class Features(ArrayDataset):
         table = cls._table(config)
         samples = cls._samples(table, config)
         features = cls._features(table, config, watch)
-        return samples.to_data(features.array, features.checksum, samples.files, features.sums)
+        data = samples.to_data(features.array, features.checksum, samples.files, features.sums)
+        return replace(data, feature_columns=tuple(_feature_names(table, config)))
 
     @classmethod
     def prepare(cls, config: FeaturesConfig, watch: Watch = unwatched) -> Prepared:
@@ -98,27 +109,51 @@ class Features(ArrayDataset):
         return cached_features(files, table, _feature_names(table, config), config.dtype, tell)
 
 
-def read_features(table: TableFile, config: FeaturesConfig) -> NDArray[Any]:
+def read_features(table: TableFile, config: FeaturesConfig, known: Sequence[str] = ()) -> NDArray[Any]:
     """Read the features of every row of a table into memory. It may have labels or none."""
-    return np.concatenate(list(features_by_blocks(table, config)))
-
-
-def features_by_blocks(table: TableFile, config: FeaturesConfig) -> Iterator[NDArray[Any]]:
-    """Read the features of a table some rows at a time, in the type that a run keeps them in."""
-    names = _feature_names(table, config)
+    names = input_columns(table, config, known)
     kind = kind_of(table, names, config.dtype)
-    for part in table.parts():
-        yield from feature_blocks(part, names, kind)
+    return np.concatenate([block for part in table.parts() for block in feature_blocks(part, names, kind)])
+
+
+def input_columns(table: TableFile, config: FeaturesConfig, known: Sequence[str]) -> list[str]:
+    """Return the columns of a new table that an input of a model is made of, in the order of the training data.
+
+    They are `known` by name, but for runs of early releases: there the settings are matched with the new table.
+    """
+    if not known:
+        names = _feature_names(table, config)
+        if len(names) > 1 and len(names) > len(config.patterns):
+            logger.warning(
+                "This run does not say in which order its columns of features were. They are taken in the order of the "
+                "new table: if it was another one, predictions are wrong. Train the run again to be sure."
+            )
+        return names
+    if missing := [name for name in known if name not in table.names]:
+        more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+        raise DataError(
+            f"{table.title} has no column {', '.join(map(repr, missing[:SHOWN]))}{more} of features, which the "
+            f"training data has. Name the columns as there. It has: {', '.join(table.names)}."
+        )
+    return list(known)
+
+
+def has_features(table: TableFile, config: FeaturesConfig) -> bool:
+    """Say whether a table has a column for every name or pattern of features."""
+    return all(_matching(table, config, pattern) for pattern in config.patterns)
+
+
+def _matching(table: TableFile, config: FeaturesConfig, pattern: str) -> list[str]:
+    """Return the column that is called so, or else those that fit a pattern."""
+    others = [name for name in table.names if name not in config.named and not _is_row_number(name)]
+    return [pattern] if pattern in others else [name for name in others if fnmatchcase(name, pattern)]
 
 
 def _feature_names(table: TableFile, config: FeaturesConfig) -> list[str]:
     """List the columns that hold features."""
-    asked = config.feature_columns
-    patterns = [asked] if isinstance(asked, str) else list(asked)
     chosen: dict[str, None] = {}
-    for pattern in patterns:
-        others = [name for name in table.names if name not in config.named and not _is_row_number(name)]
-        matching = [name for name in others if fnmatchcase(name, pattern)]
+    for pattern in config.patterns:
+        matching = _matching(table, config, pattern)
         if pattern in config.named:
             raise ConfigError(f"data.feature_columns names {pattern!r}, which is no feature: it says what samples are.")
         if not matching:

@@ -123,6 +123,29 @@ def test_parquet_files_with_images_are_read_as_such(here: Path) -> None:
     assert data_of(find_target("f.parquet", ["data.feature_columns=f1"]))["name"] == "features"
 
 
+def test_tables_of_features_in_a_folder_or_of_a_pattern_are_one(here: Path) -> None:
+    for folder in ("parts", "deep/test", "deep/train"):
+        (here / folder).mkdir(parents=True)
+        for number in range(2):
+            columns = {"embedding": [[0.5, 1.0]], "f1": [0.5], "label": [number]}
+            pyarrow.parquet.write_table(pyarrow.table(columns), here / folder / f"{number}.parquet")
+    for given in ("parts", "parts/*.parquet", "deep"):
+        data = data_of(find_target(given))
+        assert (data["name"], data["file"]) == ("features", given)
+    data = data_of(find_target("parts", ["data.feature_columns=f*"]))
+    assert (data["name"], data["feature_columns"]) == ("features", "f*")
+    with pytest.raises(ConfigError, match=r": 0\.parquet has embedding, f1, label\. Name .*data\.feature_columns\.$"):
+        find_target("parts", ["data.feature_columns=g*"])
+
+
+def test_a_pattern_may_name_images(here: Path) -> None:
+    (here / "parts").mkdir()
+    columns = {"image": [{"bytes": b"1", "path": None}], "label": [0]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), here / "parts" / "0.parquet")
+    data = data_of(find_target("parts/*.parquet"))
+    assert (data["name"], data["table"]) == ("table", "parts/*.parquet")
+
+
 def test_arrays_and_settings_files(here: Path) -> None:
     (here / "x.npz").write_bytes(b"")
     assert data_of(find_target("x.npz"))["file"] == "x.npz"
