@@ -93,7 +93,7 @@ def test_a_refit_is_a_run_like_any_other(
     assert config["refit"] == {
         "features": result["refit"]["features"], "answers": 40, "digest": config["refit"]["digest"],
     }  # fmt: skip
-    assert result["answers"] == 40
+    assert result["answers"] == len(result["refit"]["answered"]) == 40
     assert result["refit"]["run"] in {str(run.path) for run in candidates}
     base = RunFolder(Path(result["refit"]["run"]))
     assert {key: value for key, value in config.items() if key != "refit"} == base.read_config()

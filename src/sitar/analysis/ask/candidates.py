@@ -14,7 +14,7 @@ import numpy as np
 from sitar.analysis.ask.pool import Pool
 from sitar.analysis.samples import data_checksum, holds_images
 from sitar.analysis.thumbnails import pixels
-from sitar.data.overlap import shared_samples
+from sitar.data.overlap import checksums, shared_samples
 from sitar.errors import ConfigError, DataError
 from sitar.evaluation.inputs import Inputs, read_inputs
 from sitar.evaluation.trained_model import TrainedModel, load
@@ -37,7 +37,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
                 f"{run!r} has {', '.join(model.classes)}."
             )
     read: dict[str, Inputs] = {}  # candidates that store images alike share them
-    inputs, notes = [], []
+    inputs, notes, fitted = [], [], set[str]()
     with ShownProgress(progress) as shown:
         for run, model in zip(runs, models, strict=True):
             form = f"{data_checksum(model.folder)} {model.config.data!r}"
@@ -45,7 +45,15 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
                 read[form] = read_inputs(images, model, watch=shown.watch)
                 notes += _check_overlap(read[form], model, run)
             inputs.append(read[form])
-    names = _common(inputs)
+            learned = _fitted_to(read[form], model)
+            notes += _left_out(learned, len(read[form]), run)
+            fitted |= set(learned or [])
+    names = [name for name in _common(inputs) if name not in fitted]
+    if fitted and not names:
+        raise DataError(
+            "A candidate was fitted to answers about every one of these images, so none is left to judge it by. Bring "
+            "more images."
+        )
     if bad := {name: reason for one in inputs for name, reason in one.unreadable.items()}:
         name, reason = next(iter(bad.items()))
         notes.append(f"{len(bad):,} images cannot be read and are left out, such as {name}: {reason}.")
@@ -65,7 +73,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
     candidates = [run for run, own in zip(runs, heads, strict=True) for _ in own]
     return Pool(
         candidates, _labels(models, runs, heads), classes, names, predictions.astype(np.int64), files, pictures,
-        tuple(dict.fromkeys(notes)),
+        tuple(dict.fromkeys(notes)), frozenset(fitted),
     )  # fmt: skip
 
 
@@ -109,6 +117,26 @@ def _check_overlap(inputs: Inputs, model: TrainedModel, run: str) -> list[str]:
             "about them say little about new images."
         )
     return notes
+
+
+def _fitted_to(inputs: Inputs, model: TrainedModel) -> list[str] | None:
+    """Return the images that a refitted run was fitted to, or None if a run of before has not kept which they are."""
+    if model.config.refit is None:
+        return []
+    kept = model.result.get("refit", {}).get("answered")
+    if kept is None:
+        return None
+    answered = set(kept)
+    return [name for one, name in zip(checksums(inputs.x), inputs.names, strict=True) if one.hex() in answered]
+
+
+def _left_out(fitted: list[str] | None, images: int, run: str) -> list[str]:
+    """Say what a refit costs the judgement: a model that has learned answers is right about them."""
+    if fitted is None:
+        return [f"{run!r} has not kept which answers it was fitted to. By those it looks better than it is."]
+    if not fitted:
+        return []
+    return [f"{len(fitted):,} of the {images:,} images are left out: {run!r} was fitted to answers about them."]
 
 
 def _heads(model: TrainedModel) -> list[int | None]:

@@ -64,9 +64,11 @@ def choose(pool: Pool, answers: Answers) -> Choice:
         raise ConfigError("One candidate leaves nothing to choose. Give at least two finished runs.")
     evidence = Evidence.read(pool, answers)
     if evidence.n < FEWEST:
+        more = words.counted(evidence.learned, "more answer")
+        learned = f" {more} do not count: a candidate was fitted to them." if evidence.learned else ""
         raise DataError(
-            f"{words.counted(evidence.n, 'answer')} cannot choose: at least {FEWEST} are needed. `sitar ask` with the "
-            "same runs, images and answers asks for more."
+            f"{words.counted(evidence.n, 'answer')} cannot choose: at least {FEWEST} are needed.{learned} `sitar ask` "
+            "with the same runs, images and answers asks for more."
         )
     return judge(evidence)
 

@@ -22,7 +22,7 @@ from sitar.files import read_npy, read_npz, to_npz, write_atomic
 from sitar.images.files import Files
 from sitar.run_folder import RunFolder
 
-VERSION = 1  # of what is kept beside the answers
+VERSION = 2  # of what is kept beside the answers
 
 
 class _About(TypedDict):
@@ -37,6 +37,7 @@ class _About(TypedDict):
     stamps: str
     has_pictures: bool
     notes: list[str]
+    fitted: list[str]
 
 
 _ABOUT = TypeAdapter(_About)
@@ -58,6 +59,8 @@ class Pool:
     pictures: NDArray[np.uint8] | None = None
     """Images (n, channel, height, width) that no file can show. Both are None where there is nothing to show."""
     notes: tuple[str, ...] = ()
+    fitted: frozenset[str] = frozenset()
+    """The names of images that a candidate was fitted to. They are not among `names`."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -157,7 +160,7 @@ class _Kept:
             return None
         return Pool(
             about["runs"], about["labels"], tuple(about["classes"]), about["names"], predictions, files, pictures,
-            tuple(about["notes"]),
+            tuple(about["notes"]), frozenset(about["fitted"]),
         )  # fmt: skip
 
     def _are_ours(self, files: Sequence[Path]) -> bool:
@@ -179,6 +182,7 @@ class _Kept:
             "key": key, "runs": pool.runs, "labels": pool.labels, "classes": pool.classes, "names": pool.names,
             "files": None if pool.files is None else list(map(str, pool.files)), "stamps": _stamps(pool.files),
             "has_pictures": pool.pictures is not None, "notes": pool.notes,
+            "fitted": sorted(pool.fitted),
         }  # fmt: skip
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from sitar.analysis.answers import Answer, read_answers
 from sitar.analysis.refit.expected import expected_accuracy, importance
 from sitar.analysis.refit.last_layer import Choice, Features, choose, number_of_fits
 from sitar.config import RefitConfig, RefitFeatures, RunConfig, run_config
-from sitar.data.overlap import shared_samples
+from sitar.data.overlap import checksums, shared_samples
 from sitar.data.rows import Stored
 from sitar.data.types import Data, in_batches
 from sitar.errors import ConfigError, DataError, RunError
@@ -297,6 +297,7 @@ def _facts(fitted: Fitted, probabilities: Sequence[float | None], y: NDArray[np.
             "weighted": weight is not None,
             "expected": expected_accuracy(fitted.choice.held_out.argmax(1) == y, weight),
             "before": before,
+            "answered": [checksum.hex() for checksum in checksums(fitted.chosen.answered.x)],
         },
     }
 
