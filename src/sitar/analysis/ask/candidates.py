@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sitar.analysis.ask.pool import Pool
+from sitar.analysis.ask.pool import Pool, names_of
 from sitar.analysis.samples import data_checksum, holds_images
 from sitar.analysis.thumbnails import pixels
 from sitar.data.overlap import checksums, shared_samples
@@ -72,7 +72,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
     pictures = pixels(inputs[0].x[:]).numpy() if in_array else None
     candidates = [run for run, own in zip(runs, heads, strict=True) for _ in own]
     return Pool(
-        candidates, _labels(models, runs, heads), classes, names, predictions.astype(np.int64), files, pictures,
+        candidates, names_of(candidates), classes, names, predictions.astype(np.int64), files, pictures,
         tuple(dict.fromkeys(notes)), frozenset(fitted),
     )  # fmt: skip
 
@@ -142,18 +142,3 @@ def _left_out(fitted: list[str] | None, images: int, run: str) -> list[str]:
 def _heads(model: TrainedModel) -> list[int | None]:
     """Return the heads of a model that are candidates of their own. One that has no heads is a candidate itself."""
     return list(range(model.heads)) if model.heads > 1 else [None]
-
-
-def _labels(models: Sequence[TrainedModel], runs: list[str], heads: Sequence[list[int | None]]) -> list[str]:
-    """Return short names that tell the candidates apart, with the number of a head where there are several."""
-    names = _names(models, runs)
-    return [
-        name if head is None else f"{name}, head {head}" for name, own in zip(names, heads, strict=True) for head in own
-    ]
-
-
-def _names(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:
-    """Return short names that tell the runs apart: the method of the preset, its seed too, or else the folder."""
-    methods = [model.config.preset.partition("/")[2] or model.config.method.name for model in models]
-    seeded = [f"{method}, seed {model.config.seed}" for method, model in zip(methods, models, strict=True)]
-    return next((names for names in (methods, seeded) if len(set(names)) == len(names)), runs)
