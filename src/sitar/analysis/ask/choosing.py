@@ -40,7 +40,7 @@ class Standing:
 class Choice:
     """A choice names the best candidate, says how sure that is, and how many more answers would settle it.
 
-    `more_answers` is None where it is settled, or where no number up to FARTHEST would settle it.
+    `more_answers` is None where it is settled, or where no number up to FARTHEST, or up to all images, would settle it.
     """
 
     standings: list[Standing]
@@ -116,7 +116,7 @@ def share_of_best(draws: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _more(evidence: Evidence, leader: int) -> int | None:
     """Return how many more answers would settle it if they come as expected, or None if FARTHEST would not."""
-    most = min(FARTHEST, len(evidence.pool) - evidence.n)
+    most = min(FARTHEST, evidence.left)
 
     def settles(more: int) -> bool:
         return bool(share_of_best(evidence.draws(more, FORECAST_DRAWS))[leader] >= SURE)
@@ -143,4 +143,4 @@ def _words(evidence: Evidence, leader: Standing, verdict: Verdict, more: int | N
         return words.settled(leader.label, leader.best, accuracy)
     if verdict.is_close:
         return words.either_will_do(leader.label, CLOSE)
-    return words.ahead(leader.label, leader.best, more, FARTHEST)
+    return words.ahead(leader.label, leader.best, more, evidence.left, FARTHEST)

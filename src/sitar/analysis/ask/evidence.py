@@ -92,6 +92,11 @@ class Evidence:
         return len(self.place)
 
     @property
+    def left(self) -> int:
+        """Return how many images nobody was asked about yet."""
+        return len(self.pool) - self.n - self.skipped
+
+    @property
     def is_of_one_class(self) -> bool:
         return len(set(self.truth.tolist())) < 2
 
