@@ -61,11 +61,13 @@ class Cached:
         self.sums.check(places, rows)
         return rows
 
-    def warn(self) -> None:
-        """Say how many images were left out, where that was allowed."""
+    def warn(self, images: str) -> None:
+        """Say how many images were left out, where that was allowed. `images` is what the caller calls them."""
         if self.bad:
             file, reason = next(iter(self.bad.items()))
-            logger.warning("%d of %d images are left out, such as %s: %s.", len(self.bad), len(self.good), file, reason)
+            logger.warning(
+                "%d of %d %s are left out, such as %s: %s.", len(self.bad), len(self.good), images, file, reason
+            )
 
 
 def cache_root() -> Path:
