@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import Answer, Answers
-from sitar.analysis.ask.next_image import DISPUTED, SHARES, probabilities
 from sitar.analysis.ask.pool import Pool
 from sitar.analysis.ask.words import counted
+from sitar.analysis.strata import DISPUTED, relative_weights
 from sitar.errors import DataError
 
 DRAWS = 4000
@@ -44,7 +44,6 @@ class Evidence:
     place: NDArray[np.int64]
     truth: NDArray[np.int64]
     weight: NDArray[np.float64]
-    """It is 1 where these candidates were asked about, and else undoes how often a question drew the image."""
     skipped: int
     learned: int
     """It is how many answers a candidate was fitted to. They say nothing of it, and are not among the others."""
@@ -82,9 +81,7 @@ class Evidence:
             notes.append(f"All answers are {given[0].answer!r}: how well other classes are told is not known yet.")
         place = np.array([pool.place[line.image] for line in given], dtype=np.int64)
         kept = np.array([line.probability or np.nan for line in given], dtype=np.float64)
-        usual = [probabilities(pool.disagree, share)[place] for share in SHARES]
-        is_own = np.isnan(kept) | np.any([np.isclose(kept, p, rtol=1e-6, atol=0) for p in usual], axis=0)
-        weight = np.where(is_own.all() | np.isnan(kept), 1.0, usual[0] / kept)
+        weight = relative_weights(pool.disagree, place, kept)
         return cls(pool, place, truth, weight, skipped, learned, tuple(notes))
 
     @property
