@@ -87,10 +87,11 @@ def test_every_method_has_values_or_reasons(name: str, runs: Callable[..., RunFo
     files = {"explain.json", *(f"{part}.npz" for part in ("traversals", "gradcam", "mistakes") if found[part])}
     assert {file.name for file in folder.artifacts.iterdir()} == files
     check_arrays(folder, found)
-    (row,) = explain_table([found]).rows
+    table = explain_table([found], ["a run"])
+    (row,) = table.rows
     assert ("–" in row) != sloped
-    assert ("The box is 25.0 % of the image" in explain_table([found]).note) == sloped
-    assert len(shared_axes_tables([found])) == sloped
+    assert ("The box is 25.0 % of the image" in table.note) == sloped
+    assert len(shared_axes_tables([found], ["a run"])) == sloped
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -242,10 +243,10 @@ def test_the_first_run_with_a_vae_lends_its_axes(runs: Callable[..., RunFolder])
     folders = [runs("erm"), runs("sitar"), runs("vae")]
     found = explained(*folders)
     assert {one["shared_axes"]["run"] for one in found} == {str(folders[1].path)}
-    (table,) = shared_axes_tables(found)
-    assert len(table.columns) == 5
+    (table,) = shared_axes_tables(found, ["a", "b", "c"])
+    assert table.columns == ["axis", "v", "a", "b", "c"]
     assert [float(row[1]) for row in table.rows] == sorted((float(row[1]) for row in table.rows), reverse=True)
-    assert len(explain_table(found).rows) == 3
+    assert [row[0] for row in explain_table(found, ["a", "b", "c"]).rows] == ["a", "b", "c"]
     assert {one["shared_axes"]["run"] for one in explained(*folders, axes=folders[2])} == {str(folders[2].path)}
 
 
@@ -255,7 +256,7 @@ def test_runs_on_other_data_are_measured_on_axes_of_their_own(runs: Callable[...
     folders = [runs("erm"), runs("vae"), runs("erm", data=other), runs("vae", data=other)]
     found = explained(*folders)
     assert [one["shared_axes"]["run"] for one in found] == [str(folders[i].path) for i in (1, 1, 3, 3)]
-    assert len(shared_axes_tables(found)) == 2
+    assert len(shared_axes_tables(found, ["a", "b", "c", "d"])) == 2
     named = explained(*folders, axes=folders[1])
     assert [one["shared_axes"] is None for one in named] == [False, False, True, True]
     assert "other data than the VAE" in named[2]["reasons"]["shared_axes"]

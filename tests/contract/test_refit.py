@@ -17,6 +17,9 @@ import yaml
 
 from helpers.cli import sitar, sitar_error
 from helpers.runs import TINY_MODEL, Stop, hashes, run, settings, weights, writes
+from sitar.analysis.answers import read_answers
+from sitar.analysis.ask.choosing import choose
+from sitar.analysis.ask.pool import read_pool
 from sitar.analysis.explain.explain import explain_runs
 from sitar.analysis.refit import refit as module
 from sitar.analysis.refit.refit import refit
@@ -93,7 +96,7 @@ def test_a_refit_is_a_run_like_any_other(
     assert config["refit"] == {
         "features": result["refit"]["features"], "answers": 40, "digest": config["refit"]["digest"],
     }  # fmt: skip
-    assert result["answers"] == 40
+    assert result["answers"] == len(result["refit"]["answered"]) == 40
     assert result["refit"]["run"] in {str(run.path) for run in candidates}
     base = RunFolder(Path(result["refit"]["run"]))
     assert {key: value for key, value in config.items() if key != "refit"} == base.read_config()
@@ -233,6 +236,22 @@ def test_answers_with_probabilities_are_weighted(
     expected = np.average(right, weights=1 / np.array(chance))
     assert weighted["before"][0]["accuracy"] == pytest.approx(expected)
     assert equal["before"][0]["accuracy"] == pytest.approx(right.mean())
+
+
+def test_accuracies_before_are_those_of_sitar_choose(
+    runs: Runs, images: Path, labels: np.ndarray, tmp_path: Path, quick: None
+) -> None:
+    """Most answers are about disagreements, and no probability says so."""
+    candidates = [runs("erm", train={**TRAIN, "epochs": 8}), runs("erm")]
+    one, other = (load(run, "cpu").predict_index(np.load(images)["x"]) for run in candidates)
+    assert 0 < (one != other).sum() < len(labels), "else there is one stratum"
+    places = [*np.flatnonzero(one != other)[:30].tolist(), *np.flatnonzero(one == other)[::80].tolist()]
+    answers = write_answers(tmp_path / "answers.csv", labels.tolist(), places)
+    before = made(candidates, answers, images, tmp_path / "new").result()["refit"]["before"]
+    choice = choose(read_pool([run.path for run in candidates], images, None, "cpu"), read_answers(answers))
+    for one, standing in zip(before, choice.standings, strict=True):
+        assert one["run"] == standing.run
+        assert one["accuracy"] == pytest.approx(standing.accuracy)
 
 
 class TestMarks:

@@ -54,7 +54,7 @@ def test_labels_that_exist_choose(place: Path) -> None:
     for standing in choice["standings"]:
         real = (library.load(place / standing["run"], device="cpu").predict_index(x) == truth).mean()
         assert standing["interval"][0] - 0.1 < real < standing["interval"][1] + 0.1
-    assert [standing["label"] for standing in choice["standings"]] == ["erm", "control"]
+    assert [standing["label"] for standing in choice["standings"]] == ["a", "b"]
 
 
 def test_a_terminal_asks_stops_and_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,9 @@ def test_explain(folder: Path, tmp_path: Path) -> None:
     assert found["shared_axes"]["run"] == "runs/a"
     assert found["gradcam"]["mass_in_box"] is None
     assert "no VAE that decodes images" in sitar_error("explain", "runs/a", "--axes", "runs/b", cwd=tmp_path)
+    shutil.copytree(folder / "runs" / "b", tmp_path / "runs" / "copy")
+    words = sitar("explain", "runs/b", "runs/copy", cwd=tmp_path).stdout.split()
+    assert {"b", "copy"} <= set(words), "they have the same preset and seed"
     for box in ("0,0,1", "0.5,0,0.2,1", "0,0,1,1.5", "0,0,nan,1", "left"):
         assert "is no box" in sitar_error("explain", "runs/a", "--box", box, cwd=tmp_path)
 

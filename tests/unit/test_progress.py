@@ -57,6 +57,27 @@ def test_lines_now_and_then(clock: Clock, capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
+def test_a_slow_start_does_not_count_as_the_pace(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with ShownProgress() as shown:
+        tell = shown.watch("last layers fitted", 605)
+        clock.now += 5.6
+        tell(1)
+        count(lambda done: tell(1 + done), clock, 604, 0.03)
+    assert capsys.readouterr().err.splitlines() == [
+        "last layers fitted: 1/605",
+        "last layers fitted: 501/605, 3 s left",
+    ]
+
+
+def test_what_an_earlier_process_did_does_not_count_as_the_pace(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ShownProgress() as shown:
+        tell = shown.watch("images decoded", 4000)
+        count(lambda done: tell(3000 + done), clock, 40, 0.125)
+    assert capsys.readouterr().err == "images decoded: 3,016/4,000, 123 s left\n"
+
+
 def test_nothing_is_shown_where_nobody_wants_it(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with ShownProgress(enabled=False) as shown:
         count(shown.watch("images", 100), clock, 100, 1.0)

@@ -35,6 +35,7 @@ def command(
 ) -> None:
     """Explain what models use, where they look and what they get wrong. The findings stay in the run folders."""
     from sitar.analysis.explain.explain import explain_runs
+    from sitar.reporting.comparison import names_of
     from sitar.reporting.tables.explain import explain_table, shared_axes_tables
 
     bounds = None if box is None else parse_box(box)
@@ -43,7 +44,8 @@ def command(
     if as_json:
         print_json([{"run": str(run), **explanation} for run, explanation in zip(runs, explanations, strict=True)])
         return
-    for table in [explain_table(explanations), *shared_axes_tables(explanations)]:
+    names = names_of(explanations, runs)
+    for table in [explain_table(explanations, names), *shared_axes_tables(explanations, names)]:
         print_table(table)
     for folder, explanation in zip(folders, explanations, strict=True):
         for line in missing_in_words(explanation["reasons"]):

@@ -49,6 +49,11 @@ class ImageConfig(DataConfig):
     )
 
 
+def in_words(config: ImageConfig) -> str:
+    """Return what a warning calls the images of a data set, so that they are told from new images."""
+    return "images of the data set" + ("" if config.root is None else f" in {config.root!r}")
+
+
 class ShortcutConfig(ImageConfig, SeverityConfig):
     """Adds a severity, for images whose attribute has two values."""
 
@@ -69,7 +74,7 @@ class ImageDataset(Dataset):
     def load(cls, config: Any, watch: Watch = unwatched) -> Data:
         """Load the decoded images, from the cache or into it. Bad ones are left out where that is allowed."""
         table, cached = cls._decode(config, cls.samples(config), watch)
-        cached.warn()
+        cached.warn(in_words(config))
         good = np.flatnonzero(cached.good)
         return table.take(good).to_data(cached.images, cached.checksum, good, cached.sums)
 

@@ -406,7 +406,7 @@ def _cached(found: _ImageFiles, form: Form, watch: Watch) -> Inputs:
     if not cached.good.any():
         name, reason = next(iter(cached.bad.items()))
         raise DataError(f"None of the {len(names):,} images can be read, such as {name}: {reason}.")
-    cached.warn()
+    cached.warn("new images" if found.folder is None else f"new images in {str(found.folder)!r}")
     good = np.flatnonzero(cached.good)
     kept = [names[place] for place in good]
     x = stored_rows(cached.images, good, cached.sums)

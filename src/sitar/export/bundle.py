@@ -105,14 +105,18 @@ def shareable_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shareable_result(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result in which runs and settings are named without their folders."""
+    """Return a result in which runs and settings are named without their folders.
+
+    It does not tell which images were answered: whoever has such an image could find it by its checksum.
+    """
     shared = dict(result)
     if "preset" in shared:
         shared["preset"] = preset_name(str(shared["preset"]))
     if isinstance(refit := shared.get("refit"), Mapping):
         before: Sequence[Mapping[str, Any]] = refit.get("before") or []
         named = [{**one, "run": _last_name(one.get("run"))} for one in before]
-        shared["refit"] = {**refit, "run": _last_name(refit.get("run")), "before": named}
+        told = {key: value for key, value in refit.items() if key != "answered"}
+        shared["refit"] = {**told, "run": _last_name(refit.get("run")), "before": named}
     return shareable(shared)
 
 

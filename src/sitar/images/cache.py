@@ -64,11 +64,16 @@ class Cached:
         self.sums.check(places, rows)
         return rows
 
-    def warn(self) -> None:
-        """Say how many images were left out, where that was allowed, and how many will be nearly of one shade."""
+    def warn(self, images: str) -> None:
+        """Say how many images were left out, where that was allowed, and how many will be nearly of one shade.
+
+        `images` is what the caller calls them.
+        """
         if self.bad:
             file, reason = next(iter(self.bad.items()))
-            logger.warning("%d of %d images are left out, such as %s: %s.", len(self.bad), len(self.good), file, reason)
+            logger.warning(
+                "%d of %d %s are left out, such as %s: %s.", len(self.bad), len(self.good), images, file, reason
+            )
         self.warn_of_narrow()
 
     def warn_of_narrow(self) -> None:

@@ -16,7 +16,7 @@ from sitar.errors import RunError, SitarError
 from sitar.given import Kind, given_to, kinds_of, marked
 from sitar.presets import load_config, preset_names
 from sitar.privacy import last_name, shareable
-from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, preset_name, without_places
+from sitar.run_folder import PLACES, Result, Run, RunFolder, flat, folder_names, preset_name, without_places
 from sitar.splits import TEST_SPLITS, VAL, deciding_split
 
 ANSWERS, DIGEST, FEATURES = "refit.answers", "refit.digest", "refit.features"
@@ -319,6 +319,12 @@ def compare_runs(paths: Sequence[Path], *, with_paths: bool = True) -> tuple[lis
 def name_of(explanation: Mapping[str, Any]) -> str:
     """Return what a run is called that an explanation is of."""
     return f"{preset_name(str(explanation['preset']))}, seed {explanation['seed']}"
+
+
+def names_of(explanations: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> list[str]:
+    """Return what runs are called that explanations are of: by their folders where a preset has several of them."""
+    names = list(map(name_of, explanations))
+    return names if len({*names}) == len(names) else folder_names(folders)
 
 
 def _named(comparisons: list[Comparison]) -> list[Comparison]:

@@ -20,7 +20,7 @@ weights and checkpoints are bytes here, and every table and figure is rebuilt fr
 from sitar.run_folder.artifacts import explain_command
 from sitar.run_folder.checksums import Arrays
 from sitar.run_folder.folder import RunFolder, UnwrittenFolder
-from sitar.run_folder.layout import EXPORTS, LOCK
+from sitar.run_folder.layout import EXPORTS, LOCK, folder_names
 from sitar.run_folder.run import UNLABELLED_CHECKSUM, Run
 from sitar.run_folder.schema import RESULT_VERSION, Result
 from sitar.run_folder.settings import INERT, PLACES, differences, flat, preset_name, without_places
@@ -40,6 +40,7 @@ __all__ = [
     "differences",
     "explain_command",
     "flat",
+    "folder_names",
     "preset_name",
     "without_places",
 ]

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 LOCK = ".lock"
 EXPORTS = {"onnx": ".onnx", "torch": ".pt2"}  # format: ending of the file
+
+
+def folder_names(paths: Sequence[str | Path]) -> list[str]:
+    """Name run folders by what tells them apart: their paths without the folder in which all of them lie."""
+    given, places = [str(path) for path in paths], [os.path.abspath(path) for path in paths]
+    try:
+        shared = os.path.commonpath([os.path.dirname(place) for place in places])
+    except ValueError:  # they lie on several drives of Windows
+        return given
+    return [os.path.relpath(place, shared) for place in places] if len(given) > 1 else given
 
 
 @dataclass(frozen=True)

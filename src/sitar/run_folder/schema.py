@@ -131,6 +131,7 @@ class RefitResult(TypedDict):
     weighted: bool
     expected: ExpectedAccuracy
     before: Annotated[list[CandidateAccuracy], Field(min_length=1)]
+    answered: NotRequired[list[str]]  # checksums of the inputs, as the run stores them, that had an answer
 
 
 class Result(TypedDict):

@@ -60,7 +60,7 @@ def image_cache(name: str, folder: Path) -> Parser:
 
     def use() -> None:
         found = cached_images("fuzzed", files.names(), files, (8, 8), workers=1)
-        found.warn()
+        found.warn("images")
         found.rows(np.flatnonzero(found.good))
 
     use()

@@ -235,7 +235,7 @@ def test_left_out_images_of_sites_are_named(caplog: pytest.LogCaptureFixture) ->
     sums = RowSums(np.zeros(2, np.uint32), Path("images.npy"))
 
     with caplog.at_level(logging.WARNING):
-        Cached(np.zeros((2, 3, 4, 4), np.uint8), np.array([True, False]), {"b.png": "empty"}, "", sums).warn()
+        Cached(np.zeros((2, 3, 4, 4), np.uint8), np.array([True, False]), {"b.png": "empty"}, "", sums).warn("images")
     assert "1 of 2 images are left out, such as b.png: empty" in caplog.text
 
 

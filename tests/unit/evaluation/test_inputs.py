@@ -123,7 +123,9 @@ def test_images_that_use_little_of_their_range_are_warned_of_once(
     )
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_goes_on(models: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
+    models: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = models("folder")
     for i in range(3):
         (tmp_path / f"{i}.png").write_bytes(made_data.image(i))
@@ -131,6 +133,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(models: Any, tmp_path
     inputs = read_inputs(tmp_path, model)
     assert inputs.names == ["0.png", "2.png"]
     assert list(inputs.unreadable) == ["1.png"]
+    assert f"1 of 3 new images in {str(tmp_path)!r} are left out, such as 1.png: " in caplog.text
     assert inputs.files == [tmp_path / "0.png", tmp_path / "2.png"]
     (tmp_path / "1.png").unlink()
     assert torch.equal(inputs.x, read_inputs(tmp_path, model).x)

@@ -192,6 +192,11 @@ def test_a_refit_names_runs_without_their_folders() -> None:
     assert "/home" not in json.dumps(shareable_result(result))
 
 
+def test_a_shared_result_does_not_tell_which_images_were_answered() -> None:
+    refit = {"run": "a", "before": [{"run": "a"}]}
+    assert shareable_result({"refit": {**refit, "answered": ["00ff"]}}) == {"refit": refit}
+
+
 def test_a_run_that_is_not_finished_is_not_published(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create({"preset": "x"})

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sitar.analysis.ask.pool import Pool
+from sitar.analysis.ask.pool import Pool, names_of
 from sitar.analysis.samples import data_checksum, holds_images
 from sitar.analysis.thumbnails import pixels
-from sitar.data.overlap import shared_samples
+from sitar.data.overlap import checksums, shared_samples
 from sitar.errors import ConfigError, DataError
 from sitar.evaluation.inputs import Inputs, read_inputs
 from sitar.evaluation.trained_model import TrainedModel, load
@@ -38,7 +38,7 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
                 f"{run!r} has {', '.join(model.classes)}."
             )
     read: dict[str, Inputs] = {}  # candidates that store images alike share them
-    inputs, notes = [], []
+    inputs, notes, fitted = [], [], set[str]()
     with ShownProgress(progress) as shown:
         for run, model in zip(runs, models, strict=True):
             form = f"{data_checksum(model.folder)} {model.config.data!r} {model.feature_columns}"
@@ -46,7 +46,15 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
                 read[form] = read_inputs(images, model, watch=shown.watch)
                 notes += _check_overlap(read[form], model, run)
             inputs.append(read[form])
-    names = _common(inputs)
+            learned = _fitted_to(read[form], model)
+            notes += _left_out(learned, len(read[form]), run)
+            fitted |= set(learned or [])
+    names = [name for name in _common(inputs) if name not in fitted]
+    if fitted and not names:
+        raise DataError(
+            "A candidate was fitted to answers about every one of these images, so none is left to judge it by. Bring "
+            "more images."
+        )
     if bad := {name: reason for one in inputs for name, reason in one.unreadable.items()}:
         name, reason = next(iter(bad.items()))
         notes.append(
@@ -67,8 +75,8 @@ def predict(folders: Sequence[RunFolder], images: Path, device: str = "auto", pr
     pictures = pixels(inputs[0].x[:]).numpy() if in_array else None
     candidates = [run for run, own in zip(runs, heads, strict=True) for _ in own]
     return Pool(
-        candidates, _labels(models, runs, heads), classes, names, predictions.astype(np.int64), files, pictures,
-        tuple(dict.fromkeys(notes)),
+        candidates, names_of(candidates), classes, names, predictions.astype(np.int64), files, pictures,
+        tuple(dict.fromkeys(notes)), frozenset(fitted),
     )  # fmt: skip
 
 
@@ -114,21 +122,26 @@ def _check_overlap(inputs: Inputs, model: TrainedModel, run: str) -> list[str]:
     return notes
 
 
+def _fitted_to(inputs: Inputs, model: TrainedModel) -> list[str] | None:
+    """Return the images that a refitted run was fitted to, or None if a run of before has not kept which they are."""
+    if model.config.refit is None:
+        return []
+    kept = model.result.get("refit", {}).get("answered")
+    if kept is None:
+        return None
+    answered = set(kept)
+    return [name for one, name in zip(checksums(inputs.x), inputs.names, strict=True) if one.hex() in answered]
+
+
+def _left_out(fitted: list[str] | None, images: int, run: str) -> list[str]:
+    """Say what a refit costs the judgement: a model that has learned answers is right about them."""
+    if fitted is None:
+        return [f"{run!r} has not kept which answers it was fitted to. By those it looks better than it is."]
+    if not fitted:
+        return []
+    return [f"{len(fitted):,} of the {images:,} images are left out: {run!r} was fitted to answers about them."]
+
+
 def _heads(model: TrainedModel) -> list[int | None]:
     """Return the heads of a model that are candidates of their own. One that has no heads is a candidate itself."""
     return list(range(model.heads)) if model.heads > 1 else [None]
-
-
-def _labels(models: Sequence[TrainedModel], runs: list[str], heads: Sequence[list[int | None]]) -> list[str]:
-    """Return short names that tell the candidates apart, with the number of a head where there are several."""
-    names = _names(models, runs)
-    return [
-        name if head is None else f"{name}, head {head}" for name, own in zip(names, heads, strict=True) for head in own
-    ]
-
-
-def _names(models: Sequence[TrainedModel], runs: list[str]) -> list[str]:
-    """Return short names that tell the runs apart: the method of the preset, its seed too, or else the folder."""
-    methods = [model.config.preset.partition("/")[2] or model.config.method.name for model in models]
-    seeded = [f"{method}, seed {model.config.seed}" for method, model in zip(methods, models, strict=True)]
-    return next((names for names in (methods, seeded) if len(set(names)) == len(names)), runs)

@@ -41,7 +41,7 @@ class Standing:
 class Choice:
     """A choice names the best candidate, says how sure that is, and how many more answers would settle it.
 
-    `more_answers` is None where it is settled, or where no number up to FARTHEST would settle it.
+    `more_answers` is None where it is settled, or where no number up to FARTHEST, or up to all images, would settle it.
     """
 
     standings: list[Standing]
@@ -65,9 +65,11 @@ def choose(pool: Pool, answers: Answers) -> Choice:
         raise ConfigError("One candidate leaves nothing to choose. Give at least two finished runs.")
     evidence = Evidence.read(pool, answers)
     if evidence.n < FEWEST:
+        more = counted(evidence.learned, "more answer")
+        learned = f" {more} do not count: a candidate was fitted to them." if evidence.learned else ""
         raise DataError(
-            f"{counted(evidence.n, 'answer')} cannot choose: at least {FEWEST} are needed. `sitar ask` with the "
-            "same runs, images and answers asks for more."
+            f"{counted(evidence.n, 'answer')} cannot choose: at least {FEWEST} are needed.{learned} `sitar ask` "
+            "with the same runs, images and answers asks for more."
         )
     return judge(evidence)
 
@@ -115,7 +117,7 @@ def share_of_best(draws: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _more(evidence: Evidence, leader: int) -> int | None:
     """Return how many more answers would settle it if they come as expected, or None if FARTHEST would not."""
-    most = min(FARTHEST, len(evidence.pool) - evidence.n)
+    most = min(FARTHEST, evidence.left)
 
     def settles(more: int) -> bool:
         return bool(share_of_best(evidence.draws(more, FORECAST_DRAWS))[leader] >= SURE)
@@ -142,4 +144,4 @@ def _words(evidence: Evidence, leader: Standing, verdict: Verdict, more: int | N
         return words.settled(leader.label, leader.best, accuracy)
     if verdict.is_close:
         return words.either_will_do(leader.label, CLOSE)
-    return words.ahead(leader.label, leader.best, more, FARTHEST)
+    return words.ahead(leader.label, leader.best, more, evidence.left, FARTHEST)

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import Answer, Answers
-from sitar.analysis.ask.next_image import DISPUTED, SHARES, probabilities
 from sitar.analysis.ask.pool import Pool
+from sitar.analysis.strata import DISPUTED, relative_weights
 from sitar.errors import DataError
 from sitar.wording import are, counted
 
@@ -45,8 +45,9 @@ class Evidence:
     place: NDArray[np.int64]
     truth: NDArray[np.int64]
     weight: NDArray[np.float64]
-    """It is 1 where these candidates were asked about, and else undoes how often a question drew the image."""
     skipped: int
+    learned: int
+    """It is how many answers a candidate was fitted to. They say nothing of it, and are not among the others."""
     notes: tuple[str, ...]
 
     @classmethod
@@ -54,12 +55,16 @@ class Evidence:
         """Take the answers about images of the pool. An answer that is no class is refused."""
         known = [line for line in answers.lines if line.image in pool.place]
         notes = [*pool.notes, *answers.notes]
-        if answers.lines and not known:
+        learned = sum(line.image in pool.fitted and not line.is_skipped for line in answers.lines)
+        others = sum(line.image not in pool.place and line.image not in pool.fitted for line in answers.lines)
+        if 0 < others == len(answers.lines):
             raise DataError(
                 f"None of the {len(answers.lines):,} answers is about one of these {len(pool):,} images, such as that "
                 f"about {answers.lines[0].image!r}. Name the images that were asked about, or other answers."
             )
-        if others := len(answers.lines) - len(known):
+        if learned:
+            notes.append(f"{counted(learned, 'answer')} do not count: a candidate was fitted to them.")
+        if others:
             notes.append(f"{counted(others, 'answer')} about images that are not among these do not count.")
         given = [line for line in known if not line.is_skipped]
         check_classes(given, pool.classes)
@@ -77,14 +82,17 @@ class Evidence:
             notes.append(f"All answers are {given[0].answer!r}: how well other classes are told is not known yet.")
         place = np.array([pool.place[line.image] for line in given], dtype=np.int64)
         kept = np.array([line.probability or np.nan for line in given], dtype=np.float64)
-        usual = [probabilities(pool.disagree, share)[place] for share in SHARES]
-        is_own = np.isnan(kept) | np.any([np.isclose(kept, p, rtol=1e-6, atol=0) for p in usual], axis=0)
-        weight = np.where(is_own.all() | np.isnan(kept), 1.0, usual[0] / kept)
-        return cls(pool, place, truth, weight, skipped, tuple(notes))
+        weight = relative_weights(pool.disagree, place, kept)
+        return cls(pool, place, truth, weight, skipped, learned, tuple(notes))
 
     @property
     def n(self) -> int:
         return len(self.place)
+
+    @property
+    def left(self) -> int:
+        """Return how many images nobody was asked about yet."""
+        return len(self.pool) - self.n - self.skipped
 
     @property
     def is_of_one_class(self) -> bool:

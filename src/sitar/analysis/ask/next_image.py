@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sitar.analysis.answers import DISAGREEMENT, RANDOM
-
-TURN = (DISAGREEMENT, DISAGREEMENT, DISAGREEMENT, RANDOM)  # why an image is asked about, again and again
-DISPUTED = TURN.count(DISAGREEMENT) / len(TURN)
-SHARES = (DISPUTED, 0.5, 0.0)  # of disagreements: today, as both kinds once alternated, and where none is left
+from sitar.analysis.strata import TURN, probabilities
 
 
 class Question(NamedTuple):
@@ -53,14 +50,3 @@ class Order:
                     done.add(image)
                     break
         return found
-
-
-def probabilities(disagree: NDArray[np.bool_], disputed: float = DISPUTED) -> NDArray[np.float64]:
-    """Return, for each image, the probability with which one of many questions draws it.
-
-    A share `disputed` of the questions draws from the disagreements, and the rest from all images.
-    """
-    everywhere = np.full(len(disagree), 1 / max(1, len(disagree)))
-    if not disagree.any():
-        return everywhere
-    return (1 - disputed) * everywhere + disputed * disagree / disagree.sum()

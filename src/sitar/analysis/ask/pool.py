@@ -20,9 +20,9 @@ from typing_extensions import TypedDict
 from sitar.errors import ConfigError, RunError, SitarError
 from sitar.files import read_npy, read_npz, to_npz, write_atomic
 from sitar.images.files import Files
-from sitar.run_folder import RunFolder
+from sitar.run_folder import RunFolder, folder_names
 
-VERSION = 1  # of what is kept beside the answers
+VERSION = 2  # of what is kept beside the answers
 
 
 class _About(TypedDict):
@@ -30,13 +30,13 @@ class _About(TypedDict):
 
     key: str
     runs: list[str]
-    labels: list[str]
     classes: list[str]
     names: list[str]
     files: list[str] | None
     stamps: str
     has_pictures: bool
     notes: list[str]
+    fitted: list[str]
 
 
 _ABOUT = TypeAdapter(_About)
@@ -49,7 +49,7 @@ class Pool:
     runs: list[str]
     """The run of each candidate: that of several where a method has several heads."""
     labels: list[str]
-    """The candidates as sentences call them."""
+    """The candidates as sentences call them, by the folders that the user has named."""
     classes: tuple[str, ...]
     names: list[str]
     predictions: NDArray[np.int64]
@@ -58,6 +58,8 @@ class Pool:
     pictures: NDArray[np.uint8] | None = None
     """Images (n, channel, height, width) that no file can show. Both are None where there is nothing to show."""
     notes: tuple[str, ...] = ()
+    fitted: frozenset[str] = frozenset()
+    """The names of images that a candidate was fitted to. They are not among `names`."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -86,7 +88,8 @@ def read_pool(
     kept = None if beside is None else _Kept(beside, images, column)
     if kept is not None and (pool := kept.read(key)) is not None:
         named = dict(zip(dict.fromkeys(pool.runs), map(str, runs), strict=True))
-        return replace(pool, runs=[named[run] for run in pool.runs])  # it may be another working folder
+        candidates = [named[run] for run in pool.runs]  # it may be another working folder
+        return replace(pool, runs=candidates, labels=names_of(candidates))
     from sitar.analysis.ask.candidates import predict  # torch: a restart does without it
 
     pool = predict(folders, images, device, progress)
@@ -94,6 +97,17 @@ def read_pool(
         with suppress(OSError):  # a folder that cannot be written to costs time, not answers
             kept.write(key, pool)
     return pool
+
+
+def names_of(candidates: Sequence[str]) -> list[str]:
+    """Name the run of each candidate by its folder. The heads of one run also have their number."""
+    runs = list(dict.fromkeys(candidates))
+    names = dict(zip(runs, folder_names(runs), strict=True))
+    heads = [candidates[:place].count(run) for place, run in enumerate(candidates)]
+    return [
+        f"{names[run]}, head {head}" if candidates.count(run) > 1 else names[run]
+        for run, head in zip(candidates, heads, strict=True)
+    ]
 
 
 def _folders(runs: Sequence[Path]) -> list[RunFolder]:
@@ -150,14 +164,14 @@ class _Kept:
         except (OSError, ValueError, KeyError, RecursionError):
             return None
         shape = len(about["runs"]), len(about["names"])
-        fits = predictions.shape == shape and predictions.dtype == np.int64 and len(about["labels"]) == shape[0] > 0
+        fits = predictions.shape == shape and predictions.dtype == np.int64 and shape[0] > 0
         fits = fits and bool(((predictions >= 0) & (predictions < len(about["classes"]))).all())
         fits = fits and (pictures is None or (pictures.ndim == 4 and len(pictures) == shape[1]))
         if not fits or (files is not None and (len(files) != shape[1] or not self._are_ours(files))):
             return None
         return Pool(
-            about["runs"], about["labels"], tuple(about["classes"]), about["names"], predictions, files, pictures,
-            tuple(about["notes"]),
+            about["runs"], names_of(about["runs"]), tuple(about["classes"]), about["names"], predictions, files,
+            pictures, tuple(about["notes"]), frozenset(about["fitted"]),
         )  # fmt: skip
 
     def _are_ours(self, files: Sequence[Path]) -> bool:
@@ -176,9 +190,10 @@ class _Kept:
 
     def write(self, key: str, pool: Pool) -> None:
         about = {
-            "key": key, "runs": pool.runs, "labels": pool.labels, "classes": pool.classes, "names": pool.names,
+            "key": key, "runs": pool.runs, "classes": pool.classes, "names": pool.names,
             "files": None if pool.files is None else list(map(str, pool.files)), "stamps": _stamps(pool.files),
             "has_pictures": pool.pictures is not None, "notes": pool.notes,
+            "fitted": sorted(pool.fitted),
         }  # fmt: skip
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.unlink(missing_ok=True)

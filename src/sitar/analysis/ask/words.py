@@ -25,12 +25,16 @@ def of_one_class(leader: str) -> str:
     return f"{leader} is ahead, but all answers so far are one class: an answer of another class is needed."
 
 
-def ahead(leader: str, best: float, more: int | None, farthest: int) -> str:
+def ahead(leader: str, best: float, more: int | None, left: int, farthest: int) -> str:
     """Say who is ahead, how probable it is that this candidate is best, and what would settle it."""
     sure = f"{leader} is ahead, {floored(best)}"
-    if more is None:
+    if more is not None:
+        return f"{sure}; {counted(more, 'more answer')} would settle it."
+    if left > farthest:
         return f"{sure}. {farthest} more answers would hardly settle it: the best two are about equal."
-    return f"{sure}; {counted(more, 'more answer')} would settle it."
+    if left > 0:
+        return f"{sure}. Answers about all images would hardly settle it: the best two are about equal."
+    return f"{sure}, and no image is left that could settle it: the best two are about equal."
 
 
 def settled(leader: str, best: float, accuracy: str) -> str:

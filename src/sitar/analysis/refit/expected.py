@@ -8,19 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sitar.analysis.strata import relative_weights
+
 DRAWS = 4000
 LEVEL = 0.95
 
 
-def importance(probabilities: Sequence[float | None]) -> NDArray[np.float64] | None:
-    """Return the weight of each answer, with mean 1: the rarer an image is asked about, the more it stands for.
+def importance(
+    probabilities: Sequence[float | None], disagree: NDArray[np.bool_], place: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the weight of each answer, with mean 1: those of a stratum stand for all of its images, as in `sitar ask`.
 
-    Return None if it is not known for every answer how likely its image was to be asked about.
+    `disagree` says on which images the candidates disagree, and `place` is the image of each answer.
     """
-    known = [probability for probability in probabilities if probability is not None]
-    if not known or len(known) < len(probabilities):
-        return None
-    weight = 1.0 / np.array(known)
+    weight = relative_weights(disagree, place, np.array([one or np.nan for one in probabilities], np.float64))
+    for disputed in (True, False):
+        mine = disagree[place] == disputed
+        if mine.any():
+            weight[mine] *= (disagree == disputed).sum() / weight[mine].sum()
     return weight / weight.mean()
 
 

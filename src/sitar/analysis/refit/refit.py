@@ -20,7 +20,7 @@ from sitar.analysis.answers import Answer, read_answers
 from sitar.analysis.refit.expected import expected_accuracy, importance
 from sitar.analysis.refit.last_layer import Choice, Features, choose, number_of_fits
 from sitar.config import RefitConfig, RefitFeatures, RunConfig, run_config
-from sitar.data.overlap import shared_samples
+from sitar.data.overlap import checksums, shared_samples
 from sitar.data.rows import Stored
 from sitar.data.types import Data, in_batches
 from sitar.errors import ConfigError, DataError, RunError
@@ -52,6 +52,7 @@ class Candidate:
     model: TrainedModel
     data: Data  # features in the place of images, where the encoder is frozen
     answered: Inputs
+    new: Inputs
     features: dict[RefitFeatures, Features]
 
 
@@ -100,7 +101,7 @@ def refit(
         section = RefitConfig(features=fitted.kind, answers=len(y), digest=_digest(given))
         config = model.config.model_copy(update={"refit": section})
         folder = RunFolder(Path(out) if out is not None else _default_folder(model.folder, section))
-        facts = _facts(fitted, [answer.probability for answer in given], y)
+        facts = _facts(fitted, given, _disagreement(fitted.candidates), y)
         with folder.lock():
             whole = _with_weights(config, model.folder).to_dict()
             if not (_is_begun(folder) and folder.read_config() == whole):
@@ -266,7 +267,7 @@ def _candidate(model: TrainedModel, answered: Inputs, new: Inputs, watch: Watch)
         if kind in KINDS:
             features[kind] = Features(train[:, columns], y, *(part[:, columns] for part in images))
         start += width
-    return Candidate(model, data, answered, features)
+    return Candidate(model, data, answered, new, features)
 
 
 def _drawn(n: int) -> torch.Tensor:
@@ -285,9 +286,22 @@ def _with_layer(candidate: Candidate, kind: RefitFeatures, choice: Choice) -> Re
     return method.to(candidate.model.device).eval()
 
 
-def _facts(fitted: Fitted, probabilities: Sequence[float | None], y: NDArray[np.int64]) -> dict[str, Any]:
+def _disagreement(candidates: Sequence[Candidate]) -> dict[str, bool]:
+    """Return whether the candidates disagree on each of the new images that all of them can read."""
+    if len(candidates) == 1:
+        return dict.fromkeys(candidates[0].new.names, False)
+    said = [dict(zip(one.new.names, one.model.predict_index(one.new.x).tolist(), strict=True)) for one in candidates]
+    shared = [name for name in said[0] if all(name in other for other in said)]
+    return {name: len({one[name] for one in said}) > 1 for name in shared}
+
+
+def _facts(
+    fitted: Fitted, answers: Sequence[Answer], disagreement: dict[str, bool], y: NDArray[np.int64]
+) -> dict[str, Any]:
     """Return what result.json says of the fit: what was chosen, and the accuracy to expect where images come from."""
-    weight = importance(probabilities)
+    places = {name: place for place, name in enumerate(disagreement)}
+    place = np.array([places[answer.image] for answer in answers], np.int64)
+    weight = importance([one.probability for one in answers], np.array(list(disagreement.values())), place)
     before = []
     for candidate in fitted.candidates:
         right = candidate.model.predict_index(candidate.answered.x) == y
@@ -298,9 +312,10 @@ def _facts(fitted: Fitted, probabilities: Sequence[float | None], y: NDArray[np.
             "run": str(fitted.chosen.model.folder.path),
             "features": fitted.kind,
             "penalty": fitted.choice.setting.penalty,
-            "weighted": weight is not None,
+            "weighted": not np.allclose(weight, 1),
             "expected": expected_accuracy(fitted.choice.held_out.argmax(1) == y, weight),
             "before": before,
+            "answered": [checksum.hex() for checksum in checksums(fitted.chosen.answered.x)],
         },
     }
 

@@ -32,7 +32,7 @@ from sitar.data.base import Dataset, Prepared
 from sitar.data.benchmarks.celeba import CelebA, CelebAConfig
 from sitar.data.benchmarks.mnist_files import CHECKSUM, MNIST, load_mnist
 from sitar.data.benchmarks.site_style import SiteStyle
-from sitar.data.image_dataset import ImageConfig, decode_samples
+from sitar.data.image_dataset import ImageConfig, decode_samples, in_words
 from sitar.data.sample_table import SampleTable, names
 from sitar.data.types import Data
 from sitar.images.cache import Cached
@@ -116,7 +116,7 @@ class Sites(Dataset):
             images, checksum = draw_digits(table, mnist, config), CHECKSUM
         else:
             samples, cached = faces
-            cached.warn()
+            cached.warn(in_words(config))
             good = np.flatnonzero(cached.good)
             table, images, checksum = samples.take(good), cached.rows(good), cached.checksum
         assert table.attribute is not None

@@ -14,7 +14,7 @@ def expected_table(result: Result) -> Table:
     refit = result.get("refit", {})
     lines = [_line(f"refitted: {refit['features']} of {refit['run']}", refit["expected"])]
     lines += [_line(candidate["run"], candidate) for candidate in refit["before"]]
-    drawn = "Answers are weighted by how likely each image was to be asked about." if refit["weighted"] else ""
+    drawn = "Answers are weighted, so that they stand for all images." if refit["weighted"] else ""
     note = (
         f"Percent, from {result.get('answers', 0)} answers. That of the new layer is cross-validated: each answer is "
         f"predicted by a fit without it. {drawn}"

@@ -18,7 +18,7 @@ def test_predictions_are_those_of_the_models(place: Path, tmp_path: Path) -> Non
     pool = read_pool([place / "a", place / "b"], place / "new", tmp_path / "answers.csv", "cpu")
     assert pool.names[:2] == ["deeper/00000.png", "deeper/00001.png"]
     assert pool.classes == ("cat", "dog")
-    assert pool.labels == ["erm, seed 0", "erm, seed 1"]
+    assert pool.labels == ["a", "b"]
     assert pool.files is not None
     x = np.stack([np.asarray(Image.open(file)).transpose(2, 0, 1) for file in pool.files])
     for row, name in zip(pool.predictions, "ab", strict=True):
@@ -82,7 +82,7 @@ def test_each_head_of_a_run_is_a_candidate(place: Path, tmp_path: Path) -> None:
     train(place / "heads", data, method="divdis")
     answers = tmp_path / "answers.csv"
     pool = read_pool([place / "a", place / "heads"], place / "new", answers, "cpu")
-    assert pool.labels == ["erm", "divdis, head 0", "divdis, head 1"]
+    assert pool.labels == ["a", "heads, head 0", "heads, head 1"]
     assert pool.runs == [str(place / name) for name in ("a", "heads", "heads")]
     model = sitar.load(place / "heads", device="cpu")
     assert pool.files is not None

@@ -89,6 +89,23 @@ def test_words_say_who_is_ahead_and_what_would_settle_it() -> None:
     assert "candidate A is ahead, over 99 %: this is settled" in words(*["cat"] * 60, "dog")
 
 
+@pytest.mark.parametrize(
+    ("images", "skipped", "said"),
+    [
+        (2000, 0, ". 500 more answers would hardly settle it: the best two are about equal."),
+        (160, 0, ". Answers about all images would hardly settle it: the best two are about equal."),
+        (160, 120, ", and no image is left that could settle it: the best two are about equal."),
+    ],
+)
+def test_more_answers_than_there_are_images_are_not_asked_for(images: int, skipped: int, said: str) -> None:
+    pool = pool_of([[0] * images, [1] * images])
+    given = ["cat", "dog"] * 20 + [""] * skipped
+    lines = [Answer(pool.names[i], answer) for i, answer in enumerate(given)]
+    choice = choose(pool, Answers(lines))
+    assert choice.words.endswith(said)
+    assert choice.more_answers is None
+
+
 def test_candidates_that_hardly_differ_are_equally_good() -> None:
     first = np.zeros(2000, int)
     second = first.copy()

@@ -12,7 +12,7 @@ from helpers.asking import answered, guesses, pool_of
 from sitar.analysis.answers import Answer, Answers
 from sitar.analysis.ask.choosing import share_of_best
 from sitar.analysis.ask.evidence import Evidence
-from sitar.analysis.ask.next_image import probabilities
+from sitar.analysis.strata import probabilities
 from sitar.errors import DataError
 
 N = 300

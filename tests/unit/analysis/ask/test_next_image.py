@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sitar.analysis.answers import DISAGREEMENT, RANDOM
-from sitar.analysis.ask.next_image import Order, Question, probabilities
+from sitar.analysis.ask.next_image import Order, Question
+from sitar.analysis.strata import probabilities
 
 DISAGREE = np.arange(20) < 5
 

@@ -17,7 +17,7 @@ import sitar
 from helpers.asking import SIZE, save_images, train
 from helpers.made_data import image, npz_of_images
 from sitar.analysis.ask import candidates
-from sitar.analysis.ask.pool import read_pool, refuse_what_cannot_be_shown
+from sitar.analysis.ask.pool import names_of, read_pool, refuse_what_cannot_be_shown
 from sitar.errors import ConfigError, RunError
 
 
@@ -33,6 +33,24 @@ def test_a_restart_loads_no_model(place: Path, tmp_path: Path, monkeypatch: pyte
     )  # fmt: skip
     read_pool(runs[::-1], place / "new", answers, "cpu")
     assert len(loads) == 2, "other candidates predict anew"
+
+
+@pytest.mark.parametrize(
+    ("candidates", "names"),
+    [
+        (["runs/erm", "runs/told_col"], ["erm", "told_col"]),
+        (["runs/folder/erm/seed0", "runs/folder/sitar/seed0"], ["erm/seed0", "sitar/seed0"]),
+        (["runs/erm", "runs/erm/refit", "other"], ["runs/erm", "runs/erm/refit", "other"]),
+        (["runs/erm", "/elsewhere/erm"], None),
+        (["runs/erm"], ["runs/erm"]),
+        (["runs/two", "runs/two"], ["runs/two, head 0", "runs/two, head 1"]),
+        (["runs/two/", "runs/erm", "runs/two/"], ["two, head 0", "erm", "two, head 1"]),
+    ],
+)
+def test_candidates_are_called_by_the_folders_that_were_typed(candidates: list[str], names: list[str] | None) -> None:
+    named = names_of(candidates)
+    assert len(set(named)) == len(candidates)
+    assert names is None or named == names
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom
 
+from helpers.asking import answered, guesses, pool_of
+from sitar.analysis.answers import Answers
+from sitar.analysis.ask.evidence import Evidence
 from sitar.analysis.refit.expected import expected_accuracy, importance
 
 
@@ -25,8 +30,7 @@ def test_images_that_were_asked_about_more_often_count_less() -> None:
     probability = np.where(hard, 0.5 / 100, 0.5 / 900)
     asked = random.choice(1000, 400, p=probability)
     right = ~hard[asked]
-    weight = importance(probability[asked].tolist())
-    assert weight is not None
+    weight = importance(probability[asked].tolist(), hard, asked)
     assert weight.mean() == pytest.approx(1)
     assert expected_accuracy(right, None)["accuracy"] == pytest.approx(0.5, abs=0.07)
     weighted = expected_accuracy(right, weight)
@@ -49,7 +53,24 @@ def test_answers_that_are_all_right_leave_a_doubt() -> None:
     assert high < 1
 
 
-def test_weights_need_the_probability_of_every_answer() -> None:
-    assert importance([None, None]) is None
-    assert importance([0.5, None]) is None
-    np.testing.assert_allclose(importance([0.5, 0.25]), [2 / 3, 4 / 3])  # type: ignore[arg-type]
+def test_probabilities_of_other_candidates_weigh_the_answers() -> None:
+    agree, place = np.zeros(10, bool), np.array([3, 7])
+    np.testing.assert_allclose(importance([None, None], agree, place), [1, 1])
+    np.testing.assert_allclose(importance([0.5, None], agree, place), [1 / 3, 5 / 3])
+    np.testing.assert_allclose(importance([0.5, 0.25], agree, place), [2 / 3, 4 / 3])
+
+
+@pytest.mark.parametrize("questions", [12, 40, 70])
+def test_the_accuracies_are_those_of_the_choice_between_the_same_candidates(questions: int) -> None:
+    """Also in a small folder, where questions have come to the end of the disagreements."""
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 2, 80)
+    pool = pool_of(guesses(random, truth, 0.9, 0.75))
+    answers = answered(pool, truth, questions).lines
+    place = np.array([pool.place[line.image] for line in answers])
+    for known in (True, False):
+        given = [line if known else replace(line, probability=None) for line in answers]
+        weight = importance([line.probability for line in given], pool.disagree, place)
+        right = pool.predictions[:, place] == truth[place]
+        found = [expected_accuracy(row, weight)["accuracy"] for row in right]
+        np.testing.assert_allclose(found, Evidence.read(pool, Answers(given)).accuracies())

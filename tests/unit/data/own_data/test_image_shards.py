@@ -237,7 +237,7 @@ def test_an_image_that_cannot_be_read_is_named_by_file_and_row(shards: Path, cap
     assert "part-3.parquet/0000002: " in message
     data = load_data(config(shards, on_bad="skip"))
     assert len(data.train) + sum(map(len, data.evaluation.values())) == N + 1
-    assert "3 of 64 images are left out" in caplog.text
+    assert f"3 of 64 images of the data set in {str(shards)!r} are left out" in caplog.text
 
 
 def test_metadata_has_the_other_columns_and_no_images(shards: Path) -> None:
