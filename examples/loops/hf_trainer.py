@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
 from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 
-from sitar.nn import TargetedNoise, consistency_loss
+from sitar.nn import RunningMoments, TargetedNoise, consistency_loss
 
 
 class RobustResNet(ResNetForImageClassification):
@@ -20,6 +20,12 @@ class RobustResNet(ResNetForImageClassification):
         super().__init__(config)
         self.noise = TargetedNoise(config.hidden_sizes[-1], config.num_labels, alpha=alpha, momentum=0.1)
         self.lambda_ = lambda_
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialise what `from_pretrained` does not find in a checkpoint. Without this it would stay empty memory."""
+        super()._init_weights(module)
+        if isinstance(module, (TargetedNoise, RunningMoments)):
+            module.reset_parameters()
 
     def forward(self, pixel_values: Tensor, labels: Tensor | None = None, **_: object):
         features = self.resnet(pixel_values).pooler_output.flatten(1)

@@ -8,8 +8,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from helpers.scripts import ROOT
 
@@ -43,6 +48,49 @@ def test_a_recipe_runs_and_tells_the_worst_group(recipe: str, models: set[str]) 
     found = output(recipe)
     assert found.keys() == models
     assert all(0 <= accuracy <= 1 for accuracy in found.values())
+
+
+@pytest.mark.ci
+def test_a_plain_checkpoint_of_transformers_starts_with_no_moments_and_another_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from hf_trainer import RobustResNet  # it imports transformers, which takes seconds
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 6], depths=[1, 1], layer_type="basic", num_labels=2)
+    x, labels = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
+
+    def first_loss(model: RobustResNet) -> Tensor:
+        torch.manual_seed(1)
+        return model.train()(x, labels).loss
+
+    plain = ResNetForImageClassification(config)
+    plain.save_pretrained(tmp_path / "plain")
+    with empty_memory_is_nan():
+        loaded = RobustResNet.from_pretrained(tmp_path / "plain")
+    built = RobustResNet(config)
+    built.load_state_dict(plain.state_dict(), strict=False)
+    assert loaded.state_dict().keys() == built.state_dict().keys()
+    assert all(torch.equal(value, built.state_dict()[name]) for name, value in loaded.state_dict().items())
+    assert torch.equal(first_loss(loaded), first_loss(built))
+
+    loaded.save_pretrained(tmp_path / "trained")
+    with empty_memory_is_nan():
+        again = RobustResNet.from_pretrained(tmp_path / "trained")
+    assert again.noise.running.weight == 8
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in again.state_dict().items())
+
+
+@contextmanager
+def empty_memory_is_nan() -> Iterator[None]:
+    """Fill new memory with NaN, as a test could not tell it from zeros otherwise."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_the_record_holds_every_model_of_the_recipe() -> None:
