@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,18 @@ def test_the_same_seed_gives_the_same_model() -> None:
     first, second, other = (SitarClassifier(**{**QUICK, "random_state": s}).fit(x, y) for s in (3, 3, 4))
     assert (first.predict_proba(x) == second.predict_proba(x)).all()
     assert (first.predict_proba(x) != other.predict_proba(x)).any()
+
+
+def test_fits_in_threads_are_those_of_one_thread() -> None:
+    x, y = features()
+
+    def fitted(_: int) -> NDArray[np.float64]:
+        return SitarClassifier(**QUICK).fit(x, y).predict_proba(x)
+
+    alone, state = fitted(0), torch.get_rng_state()
+    with ThreadPoolExecutor(2) as threads:
+        assert all((found == alone).all() for found in threads.map(fitted, range(4)))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_the_callers_random_state_is_left_alone() -> None:
