@@ -123,6 +123,13 @@ def test_the_page_shows_the_difference() -> None:
     assert sum(line.startswith("+") and len(line) > 1 for line in shown.splitlines()) <= 6
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("network", ["mobilenetv3_small_050", "mobilenetv4_conv_small", "convnext_atto"])
+def test_the_five_lines_fit_networks_whose_head_has_a_hidden_layer_and_others(network: str) -> None:
+    (block, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(block.replace("resnet10t", network), "docs/loops.md", "exec"), {})
+
+
 def test_every_recipe_stands_on_the_page() -> None:
     recipes = {path.name for path in FOLDER.glob("*.py")} - {"planted.py"}
     assert recipes == set(re.findall(r"\(\.\./examples/loops/(\w+\.py)\)", PAGE.read_text(encoding="utf-8")))
