@@ -22,6 +22,7 @@ from sitar.data.types import Data
 from sitar.devices import resolve_device
 from sitar.errors import ConfigError, InputError, RunError, TrainingError
 from sitar.estimator.arrays import Channels, new_inputs, training_arrays
+from sitar.estimator.convergence import warn_of_little_learning
 from sitar.estimator.description import describe, described
 from sitar.estimator.first_look import Audit
 from sitar.estimator.samples import labelled_samples
@@ -97,6 +98,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 "Training stopped, since the loss was no longer a finite number. A lower learning_rate, a lower alpha, "
                 "or settings={'train.gradient_clip': 1.0} usually helps."
             ) from None  # it names a checkpoint in the temporary folder
+        warn_of_little_learning(self._model, data.train.x, self.classes_)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:

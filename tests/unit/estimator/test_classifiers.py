@@ -25,6 +25,7 @@ from sitar import ShortcutRobustClassifier, SitarClassifier
 from sitar.errors import DataError, InputError, RunError, TrainingError
 from sitar.registry import METHODS
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # QUICK is very short
 QUICK: dict[str, Any] = {"max_iter": 8, "learning_rate": 0.02, "random_state": 0, "device": "cpu"}
 WITHOUT_GROUPS = sorted(
     name for name, cls in METHODS.available().items() if not cls.needs_groups and not cls.needs_unlabelled
