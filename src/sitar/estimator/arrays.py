@@ -32,8 +32,18 @@ def training_arrays(estimator: Any, x: Any, y: Any, channels: Channels) -> tuple
     else:
         x, y = validate_data(estimator, x, y, dtype=_NUMBERS, ensure_min_samples=LEAST)
         inputs = _features(x)
-    check_classification_targets(y)
+    _check_labels(y)
     return inputs, y
+
+
+def _check_labels(y: NDArray[Any]) -> None:
+    """Refuse what is no class: measured numbers, times, which files of a run do not hold, and a mixture of kinds."""
+    if y.dtype.kind in "mM":
+        raise InputError("y holds dates or times. Labels are numbers, words or booleans: give y.astype(str).")
+    try:
+        check_classification_targets(y)
+    except TypeError as error:
+        raise InputError(f"y holds what cannot be sorted into classes ({error}). Give words, or numbers.") from error
 
 
 def new_inputs(estimator: Any, x: Any, shape: Sequence[int], channels: Channels) -> Tensor:

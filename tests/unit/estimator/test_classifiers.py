@@ -321,6 +321,23 @@ def test_data_that_cannot_be_learned_from() -> None:
         model.fit(np.zeros((20, 1, 2, 2, 2)), y)
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array(["2020", "2021"], "M8[Y]"), r"dates or times.*astype\(str\)"),
+        (np.array(["2020", "2021"], "M8[ns]"), "dates or times"),
+        (np.array([1, 2], "m8[D]"), "dates or times"),
+        (pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"])), "dates or times"),
+        (np.array(["a", 1], dtype=object), "sorted into classes"),
+        (np.array([b"a", b"b"]), "sorted into classes"),
+    ],
+)
+def test_labels_that_no_run_can_hold_are_refused(labels: Any, message: str) -> None:
+    x, y = features(20)
+    with pytest.raises(InputError, match=message):
+        SitarClassifier(**QUICK).fit(x, labels[y])
+
+
 def test_constant_features_say_nothing() -> None:
     x, y = features(40)
     x[:, 2] = 7.0
