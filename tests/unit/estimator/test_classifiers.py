@@ -240,6 +240,15 @@ def test_images_are_inputs(layout: str) -> None:
     assert model.predict(x[:3]).shape == (3,)
 
 
+def test_a_list_of_images_is_an_array_of_them() -> None:
+    x, y = images()
+    quick = ShortcutRobustClassifier("erm", **{**QUICK, "max_iter": 2})
+    expected = quick.fit(x, y).predict_proba(x[:5])
+    assert (quick.fit(list(x), y).predict_proba(list(x[:5])) == expected).all()
+    with pytest.raises(InputError, match="list of images of different shapes"):
+        quick.fit([*x[1:], x[0, :4]], y)
+
+
 def test_images_of_another_shape_are_refused() -> None:
     x, y = images()
     model = SitarClassifier(**{**QUICK, "max_iter": 1}).fit(x, y)
