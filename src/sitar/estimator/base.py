@@ -26,6 +26,7 @@ from sitar.estimator.convergence import warn_of_little_learning
 from sitar.estimator.description import describe, described
 from sitar.estimator.first_look import Audit
 from sitar.estimator.samples import labelled_samples
+from sitar.estimator.wording import in_python
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.methods import data_for, needs_groups, needs_unlabelled
@@ -92,7 +93,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 train_on(config, data, folder, device=device, made_by=f"{self!r}.fit(X, y)", progress=self.verbose)
                 self._keep(folder, data)
         except ConfigError as error:
-            raise InputError(str(error)) from error
+            raise InputError(in_python(error, self)) from error
         except TrainingError:
             raise TrainingError(
                 "Training stopped, since the loss was no longer a finite number. A lower learning_rate, a lower alpha, "
@@ -129,7 +130,10 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         It is a run folder: `sitar.load`, `sitar predict` and `sitar compare` read it too.
         """
         check_is_fitted(self)
-        RunFolder(Path(folder)).write_files(self._run)
+        try:
+            RunFolder(Path(folder)).write_files(self._run)
+        except RunError as error:
+            raise RunError(in_python(error, self)) from error
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], device: str = "auto") -> Self:
