@@ -39,6 +39,7 @@ EPOCHS, LEAST_STEPS = 60, 1000  # where max_iter is None
 HIDDEN = (
     64  # units of the layers that encode features, at least: a quarter of few features, as in the paper, is too few
 )
+OF_A_FIT = ("_model", "_run", "n_iter_", "loss_curve_", "validation_scores_", "shortcut_scores_")  # gone with a new one
 CRITERION = "class_balanced"  # the accuracy on held-out samples by which early stopping compares epochs
 
 
@@ -75,7 +76,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         and other methods do not see it. `unlabelled` are inputs like X from where the model will be used. Methods that
         learn from unlabelled inputs must have them, and other methods do not see them.
         """
-        for name in ("_model", "_run"):  # of an earlier fit: they do not know the classes of this one
+        for name in OF_A_FIT:
             vars(self).pop(name, None)
         x, y = training_arrays(self, X, y, self.channels)
         samples = labelled_samples(x, y, sample_weight, self.class_weight, attribute)
@@ -191,7 +192,6 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         watched = [line[VAL][CRITERION] for line in lines if VAL in line]
         self.validation_scores_ = watched if self.early_stopping else None
         self._model = TrainedModel(folder, self.device)
-        vars(self).pop("shortcut_scores_", None)  # of an earlier fit
         if self._model.method.bottleneck() is not None:
             mu = posterior_means(self._model, data.train.x)
             self.shortcut_scores_ = shortcut_scores(mu, data.train.y, len(self.classes_)).numpy()

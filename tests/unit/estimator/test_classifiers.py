@@ -188,6 +188,22 @@ def test_weights_of_an_encoder_that_are_not_there_are_said_before_training(monke
         ShortcutRobustClassifier("erm", settings=settings, **QUICK).fit(x, y)
 
 
+def test_a_fit_that_is_interrupted_leaves_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = features(40)
+    model = SitarClassifier(**{**QUICK, "max_iter": 2}).fit(x, y)
+    assert hasattr(model, "shortcut_scores_")
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sitar.estimator.base.train_on", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(x[:, :3], y)
+    assert {name for name in vars(model) if name.strip("_") != name} == {"classes_", "n_features_in_"}
+    with pytest.raises(NotFittedError):
+        model.predict(x[:, :3])
+
+
 def test_early_stopping_keeps_the_best_epoch() -> None:
     x, y = features(400)
     y = np.where(np.random.RandomState(0).rand(400) < 0.3, 1 - y, y)
