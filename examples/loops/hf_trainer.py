@@ -16,6 +16,8 @@ from sitar.nn import RunningMoments, TargetedNoise, consistency_loss
 class RobustResNet(ResNetForImageClassification):
     """A ResNet whose features get noise on their way to the head. `from_pretrained` works as before."""
 
+    accepts_loss_kwargs = False  # the loss is the mean of a batch: the Trainer divides it by the batches of a step
+
     def __init__(self, config: ResNetConfig, alpha: float = 1.0, lambda_: float = 10.0) -> None:
         super().__init__(config)
         self.noise = TargetedNoise(config.hidden_sizes[-1], config.num_labels, alpha=alpha, momentum=0.1)

@@ -51,13 +51,13 @@ def test_a_recipe_runs_and_tells_the_worst_group(recipe: str, models: set[str]) 
 
 
 @pytest.mark.ci
-def test_a_plain_checkpoint_of_transformers_starts_with_no_moments_and_another_keeps_its_own(
+def test_the_model_of_the_trainer_starts_without_moments_keeps_those_of_a_checkpoint_and_returns_a_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     from hf_trainer import RobustResNet  # it imports transformers, which takes seconds
-    from transformers import ResNetConfig, ResNetForImageClassification
+    from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
 
     config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 6], depths=[1, 1], layer_type="basic", num_labels=2)
     x, labels = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
@@ -75,6 +75,9 @@ def test_a_plain_checkpoint_of_transformers_starts_with_no_moments_and_another_k
     assert loaded.state_dict().keys() == built.state_dict().keys()
     assert all(torch.equal(value, built.state_dict()[name]) for name, value in loaded.state_dict().items())
     assert torch.equal(first_loss(loaded), first_loss(built))
+
+    trainer = Trainer(loaded, TrainingArguments(str(tmp_path / "out"), use_cpu=True, report_to="none"))
+    assert not trainer.model_accepts_loss_kwargs  # so that it divides the loss where it accumulates gradients
 
     loaded.save_pretrained(tmp_path / "trained")
     with empty_memory_is_nan():
