@@ -112,6 +112,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         """Return the probability of each class, in the order of `classes_`."""
         return softmax(self._logits(X).astype(np.float64))
 
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the logarithm of the probability of each class: minus infinity where the probability is 0."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the score of each class. Two classes have one score, which is positive for the second class."""
         logits = self._logits(X).astype(np.float64)

@@ -85,6 +85,7 @@ def test_scores_probabilities_and_classes_agree(fitted: SitarClassifier) -> None
     x, _ = features()
     probability, decision = fitted.predict_proba(x), fitted.decision_function(x)
     np.testing.assert_allclose(probability.sum(1), 1)
+    np.testing.assert_allclose(fitted.predict_log_proba(x), np.log(probability), rtol=1e-9)
     np.testing.assert_allclose(decision, np.log(probability[:, 1] / probability[:, 0]), atol=1e-6)
     assert (fitted.predict(x) == fitted.classes_[(decision > 0).astype(int)]).all()
 
