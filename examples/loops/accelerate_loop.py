@@ -21,8 +21,8 @@ class Network(nn.Module):
     def __init__(self, alpha: float, lambda_: float) -> None:
         super().__init__()
         self.body = timm.create_model("resnet10t", num_classes=0, stem_width=8, channels=(16, 32, 64, 64))
-        self.head = nn.Linear(self.body.num_features, 2)
-        self.noise = TargetedNoise(self.body.num_features, num_classes=2, alpha=alpha, momentum=0.1)
+        self.head = nn.Linear(self.body.head_hidden_size, 2)
+        self.noise = TargetedNoise(self.body.head_hidden_size, num_classes=2, alpha=alpha, momentum=0.1)
         self.lambda_ = lambda_
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:

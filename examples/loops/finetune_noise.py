@@ -15,7 +15,7 @@ def train(seed: int = 0, epochs: int = 4) -> float:
     x, y, _ = images(800, agreement=0.95, seed=seed)
     loader = DataLoader(TensorDataset(x, y), batch_size=50, shuffle=True)
     model = timm.create_model("resnet10t", num_classes=2, stem_width=8, channels=(16, 32, 64, 64))  # random weights
-    noise, head = TargetedNoise(model.num_features, num_classes=2, momentum=0.1), model.get_classifier()
+    noise, head = TargetedNoise(model.head_hidden_size, num_classes=2, momentum=0.1), model.get_classifier()
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for _ in range(epochs):
         model.train()

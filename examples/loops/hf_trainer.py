@@ -10,16 +10,24 @@ from torch.utils.data import Dataset
 from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
 from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 
-from sitar.nn import TargetedNoise, consistency_loss
+from sitar.nn import RunningMoments, TargetedNoise, consistency_loss
 
 
 class RobustResNet(ResNetForImageClassification):
     """A ResNet whose features get noise on their way to the head. `from_pretrained` works as before."""
 
+    accepts_loss_kwargs = False  # the loss is the mean of a batch: the Trainer divides it by the batches of a step
+
     def __init__(self, config: ResNetConfig, alpha: float = 1.0, lambda_: float = 10.0) -> None:
         super().__init__(config)
         self.noise = TargetedNoise(config.hidden_sizes[-1], config.num_labels, alpha=alpha, momentum=0.1)
         self.lambda_ = lambda_
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialise what `from_pretrained` does not find in a checkpoint. Without this it would stay empty memory."""
+        super()._init_weights(module)
+        if isinstance(module, (TargetedNoise, RunningMoments)):
+            module.reset_parameters()
 
     def forward(self, pixel_values: Tensor, labels: Tensor | None = None, **_: object):
         features = self.resnet(pixel_values).pooler_output.flatten(1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +14,21 @@ from sitar.allocator import keep_freed_memory
 from sitar.errors import ConfigError, first_line
 
 MPS = "mps"  # the GPU of a Mac
+
+
+class _Turn:
+    """The thread that draws random numbers holds this lock, since torch's generators are those of the process."""
+
+    lock = threading.RLock()
+
+    @classmethod
+    def begin_again(cls) -> None:
+        """Let a forked process draw: it has no copy of the thread that held the lock, and would wait for ever."""
+        cls.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Turn.begin_again)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -39,15 +56,19 @@ def device_name(device: torch.device) -> str:
 
 
 @contextmanager
-def forked_random_state(device: torch.device) -> Iterator[None]:
-    """Put the caller's random state back at the end, on the CPU and on every GPU."""
-    kept = torch.mps.get_rng_state() if device.type == MPS else None
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
-    finally:
-        if kept is not None:
-            torch.mps.set_rng_state(kept)
+def forked_random_state(device: torch.device | None = None) -> Iterator[None]:
+    """Put the caller's random state back at the end: on the CPU and, for work on a device, on every GPU.
+
+    Threads take turns. Two at once would draw from each other's numbers, and neither would draw what it draws alone.
+    """
+    with _Turn.lock:
+        kept = torch.mps.get_rng_state() if device is not None and device.type == MPS else None
+        try:
+            with torch.random.fork_rng(devices=[] if device is None else range(torch.cuda.device_count())):
+                yield
+        finally:
+            if kept is not None:
+                torch.mps.set_rng_state(kept)
 
 
 NO_MEMORY = (  # what torch says in a RuntimeError

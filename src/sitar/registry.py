@@ -20,8 +20,9 @@ T = TypeVar("T", bound=type)
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Ask whether a similar name is meant, with a leading space. The string is empty if no name is similar."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    small = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), list(small), n=1, cutoff=0.6)
+    return f" Did you mean {small[close[0]]!r}?" if close else ""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], do: str = "") -> ConfigError:

@@ -248,6 +248,7 @@ def test_bad_override(override, reason):
 
 def test_did_you_mean():
     assert did_you_mean("sitr", ["erm", "sitar"]) == " Did you mean 'sitar'?"
+    assert did_you_mean("ERM", ["erm", "irm"]) == " Did you mean 'erm'?"
     assert did_you_mean("qqqq", ["erm", "sitar"]) == ""
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,49 @@ def test_the_random_state_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.rand(3)
     assert torch.equal(torch.get_rng_state(), before)
     assert given == ["mine"]
+
+
+def test_threads_take_turns_at_drawing() -> None:
+    entered = threading.Event()
+
+    def draw() -> None:
+        with forked_random_state():
+            entered.set()
+
+    other = threading.Thread(target=draw)
+    with forked_random_state(), forked_random_state():
+        other.start()
+        assert not entered.wait(0.2)
+    other.join(10)
+    assert entered.is_set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_process_that_is_forked_while_a_thread_draws_can_draw() -> None:
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with forked_random_state():
+            held.set()
+            release.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(10)
+    child = multiprocessing.get_context("fork").Process(target=_draw)
+    try:
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+        release.set()
+        other.join()
+
+
+def _draw() -> None:
+    with forked_random_state():
+        pass
 
 
 def test_float64_is_computed_on_the_cpu_of_a_mac() -> None:

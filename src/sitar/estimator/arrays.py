@@ -24,6 +24,7 @@ IMAGES = {"dtype": None, "ensure_2d": False, "allow_nd": True}  # how scikit-lea
 
 def training_arrays(estimator: Any, x: Any, y: Any, channels: Channels) -> tuple[Tensor, NDArray[Any]]:
     """Return inputs and labels to learn from, and let the estimator remember the number and the names of features."""
+    x = _stacked(x)
     if _are_images(x):
         x, y = check_X_y(x, y, ensure_min_samples=LEAST, estimator=estimator, **IMAGES)
         inputs = _images(x, channels)
@@ -32,8 +33,18 @@ def training_arrays(estimator: Any, x: Any, y: Any, channels: Channels) -> tuple
     else:
         x, y = validate_data(estimator, x, y, dtype=_NUMBERS, ensure_min_samples=LEAST)
         inputs = _features(x)
-    check_classification_targets(y)
+    _check_labels(y)
     return inputs, y
+
+
+def _check_labels(y: NDArray[Any]) -> None:
+    """Refuse what is no class: measured numbers, times, which files of a run do not hold, and a mixture of kinds."""
+    if y.dtype.kind in "mM":
+        raise InputError("y holds dates or times. Labels are numbers, words or booleans: give y.astype(str).")
+    try:
+        check_classification_targets(y)
+    except TypeError as error:
+        raise InputError(f"y holds what cannot be sorted into classes ({error}). Give words, or numbers.") from error
 
 
 def new_inputs(estimator: Any, x: Any, shape: Sequence[int], channels: Channels) -> Tensor:
@@ -41,7 +52,7 @@ def new_inputs(estimator: Any, x: Any, shape: Sequence[int], channels: Channels)
     if len(shape) == 1:
         features: Any = validate_data(estimator, x, dtype=_NUMBERS, reset=False)
         return _features(features)
-    x = check_array(x, estimator=estimator, input_name="X", **IMAGES)
+    x = check_array(_stacked(x), estimator=estimator, input_name="X", **IMAGES)
     _check_images(x)
     layouts: dict[Literal["first", "last"], tuple[int, ...]] = {"first": (1, *x.shape[1:])}
     if x.ndim == 4:
@@ -53,6 +64,18 @@ def new_inputs(estimator: Any, x: Any, shape: Sequence[int], channels: Channels)
             "height and width."
         )
     return _images(x, channels if channels in fitting else fitting[0])
+
+
+def _stacked(x: Any) -> Any:
+    """Return a list of images as one array. All else stays as it is."""
+    if not isinstance(x, (list, tuple)) or not any(len(getattr(image, "shape", ())) > 1 for image in x):
+        return x
+    try:
+        return np.stack(x)
+    except ValueError as error:
+        raise InputError(
+            f"X is a list of images of different shapes ({error}). Bring them to one size, and give np.stack(X)."
+        ) from error
 
 
 def _are_images(x: Any) -> bool:

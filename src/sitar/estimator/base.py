@@ -22,9 +22,11 @@ from sitar.data.types import Data
 from sitar.devices import resolve_device
 from sitar.errors import ConfigError, InputError, RunError, TrainingError
 from sitar.estimator.arrays import Channels, new_inputs, training_arrays
+from sitar.estimator.convergence import warn_of_little_learning
 from sitar.estimator.description import describe, described
 from sitar.estimator.first_look import Audit
 from sitar.estimator.samples import labelled_samples
+from sitar.estimator.wording import in_python
 from sitar.evaluation.metrics import softmax
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.methods import data_for, needs_groups, needs_unlabelled
@@ -37,6 +39,7 @@ EPOCHS, LEAST_STEPS = 60, 1000  # where max_iter is None
 HIDDEN = (
     64  # units of the layers that encode features, at least: a quarter of few features, as in the paper, is too few
 )
+OF_A_FIT = ("_model", "_run", "n_iter_", "loss_curve_", "validation_scores_", "shortcut_scores_")  # gone with a new one
 CRITERION = "class_balanced"  # the accuracy on held-out samples by which early stopping compares epochs
 
 
@@ -73,7 +76,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         and other methods do not see it. `unlabelled` are inputs like X from where the model will be used. Methods that
         learn from unlabelled inputs must have them, and other methods do not see them.
         """
-        for name in ("_model", "_run"):  # of an earlier fit: they do not know the classes of this one
+        for name in OF_A_FIT:
             vars(self).pop(name, None)
         x, y = training_arrays(self, X, y, self.channels)
         samples = labelled_samples(x, y, sample_weight, self.class_weight, attribute)
@@ -91,12 +94,13 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 train_on(config, data, folder, device=device, made_by=f"{self!r}.fit(X, y)", progress=self.verbose)
                 self._keep(folder, data)
         except ConfigError as error:
-            raise InputError(str(error)) from error
+            raise InputError(in_python(error, self)) from error
         except TrainingError:
             raise TrainingError(
                 "Training stopped, since the loss was no longer a finite number. A lower learning_rate, a lower alpha, "
                 "or settings={'train.gradient_clip': 1.0} usually helps."
             ) from None  # it names a checkpoint in the temporary folder
+        warn_of_little_learning(self._model, data.train.x, self.classes_)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -107,6 +111,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each class, in the order of `classes_`."""
         return softmax(self._logits(X).astype(np.float64))
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the logarithm of the probability of each class: minus infinity where the probability is 0."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the score of each class. Two classes have one score, which is positive for the second class."""
@@ -127,7 +136,10 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         It is a run folder: `sitar.load`, `sitar predict` and `sitar compare` read it too.
         """
         check_is_fitted(self)
-        RunFolder(Path(folder)).write_files(self._run)
+        try:
+            RunFolder(Path(folder)).write_files(self._run)
+        except RunError as error:
+            raise RunError(in_python(error, self)) from error
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], device: str = "auto") -> Self:
@@ -185,7 +197,6 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         watched = [line[VAL][CRITERION] for line in lines if VAL in line]
         self.validation_scores_ = watched if self.early_stopping else None
         self._model = TrainedModel(folder, self.device)
-        vars(self).pop("shortcut_scores_", None)  # of an earlier fit
         if self._model.method.bottleneck() is not None:
             mu = posterior_means(self._model, data.train.x)
             self.shortcut_scores_ = shortcut_scores(mu, data.train.y, len(self.classes_)).numpy()

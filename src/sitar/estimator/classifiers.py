@@ -29,7 +29,8 @@ class SitarClassifier(RobustClassifier):
     noise : kind of noise: "axis" is the paper's, and docs/methods/sitar.md describes the others.
     vae_scale : "sum" (the paper) or "mean": the VAE's terms are divided by the number of features or pixels.
     latent_dim : number of latent axes. None: a quarter of the features, as in the paper, and ten for images.
-    max_iter : number of epochs. None: 60, and more for small data, until there are 1,000 steps.
+    max_iter : number of epochs. None: 60, and more for small data, until there are 1,000 steps. A fit of fewer than 100
+        steps, or one whose model predicts one class for all training samples, warns (`ConvergenceWarning`).
     batch_size : samples of a step; smaller data is one batch.
     learning_rate : of Adam.
     early_stopping : whether to hold out samples, stop when their class-balanced accuracy no longer rises, and keep the

@@ -87,7 +87,7 @@ def labelled_samples(
         check_consistent_length(x, attribute)
     classes, label = np.unique(y, return_inverse=True)
     if class_weight is not None:
-        weight = weight * _class_weights(class_weight, y)
+        weight = weight * _class_weights(class_weight, y, label, weight)
     present = np.unique(label[weight > 0])
     if len(present) == 0:
         raise InputError("No sample has a weight above 0: look at sample_weight and class_weight.")
@@ -97,11 +97,27 @@ def labelled_samples(
     return Samples(x, label.astype(np.int64), classes, weight, attribute)
 
 
-def _class_weights(class_weight: Mapping[Any, float] | str, y: NDArray[Any]) -> NDArray[np.float64]:
-    weight = compute_sample_weight(class_weight, y)
+def _class_weights(
+    class_weight: Mapping[Any, float] | str,
+    y: NDArray[Any],
+    label: NDArray[np.intp],
+    sample_weight: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    balanced = isinstance(class_weight, str) and class_weight == "balanced"
+    weight = _balanced(label, sample_weight) if balanced else compute_sample_weight(class_weight, y)
     if not (np.isfinite(weight) & (weight >= 0)).all():
         raise InputError(f"class_weight is {class_weight!r}: weights are finite numbers of 0 or more.")
     return weight
+
+
+def _balanced(label: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what makes all classes weigh the same. They are counted by weight, as LogisticRegression counts them."""
+    share = sample_weight / (sample_weight.max() or 1)  # a sum of huge weights would be infinite
+    total = np.bincount(label, share)
+    present = total > 0
+    weight = np.zeros(len(total))
+    weight[present] = total.sum() / (present.sum() * total[present])
+    return weight[label]
 
 
 def _checked_attribute(values: Any) -> NDArray[Any]:

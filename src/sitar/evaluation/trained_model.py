@@ -19,7 +19,7 @@ from sitar.config import RunConfig, run_config
 from sitar.data import Data, Task, load_data
 from sitar.data.rows import Rows
 from sitar.data.types import described_task
-from sitar.devices import resolve_device, what_it_cannot_do
+from sitar.devices import forked_random_state, resolve_device, what_it_cannot_do
 from sitar.errors import DataError, RunError, SitarError
 from sitar.evaluation.evaluate import evaluate_method
 from sitar.evaluation.frozen_encoder import FrozenEncoder
@@ -88,7 +88,7 @@ class TrainedModel:
         if self.config.model.freeze_encoder:
             self.encoder = FrozenEncoder(self.config.model, task.shape, self.device, folder)
             task = self.encoder.task(task)
-        with torch.random.fork_rng(devices=[]):  # first weights are drawn, and then replaced
+        with forked_random_state():  # first weights are drawn, and then replaced
             self.method = build_method(self.config, task)
         load_weights(folder.model(), self.method, folder.model_file)
         self.method.to(self.device).eval()

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from sitar.devices import forked_random_state
 from sitar.errors import ConfigError
 from sitar.files import user_path
 from sitar.models.hub import cannot_be_had, described_by_timm, weights_on_this_machine
@@ -44,7 +45,7 @@ class PretrainedEncoder(nn.Module):
 
 def encoder_features(name: str, shape: Sequence[int]) -> int:
     """Return how many features a network of timm makes of images of a shape. The random state is not touched."""
-    with torch.random.fork_rng(devices=[]):
+    with forked_random_state():
         return _width(_create(name, from_hub=False), name, shape)
 
 

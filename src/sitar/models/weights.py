@@ -12,6 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from sitar.devices import forked_random_state
 from sitar.errors import RunError
 
 HEADER = 2**24  # bytes that the names and shapes in a file may take
@@ -32,7 +33,7 @@ def check_size(file: Path, build: Callable[[], nn.Module]) -> None:
         return  # whoever reads it says so
     size = file.stat().st_size
     try:
-        with torch.random.fork_rng(devices=[]), _Counted(TIMES * size + MORE), torch.device("meta"):
+        with forked_random_state(), _Counted(TIMES * size + MORE), torch.device("meta"):
             needed = sum(tensor.nbytes for tensor in build().state_dict().values())
     except (RuntimeError, OverflowError, TypeError) as error:
         raise _unfit(file, f"no model of these settings can be built: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from sitar.errors import ConfigError
@@ -38,8 +39,9 @@ class TargetedBottleneck(nn.Module):
     - All other settings are those of `TargetedNoise`, which is the attribute `noise`. The prior holds the scale of the
       axes near 1, so its noise is the paper's, not `relative`.
 
-    The features are brought to mean 0 and variance 1 by their running moments. The reconstruction is compared with
-    them, and no gradient of this comparison reaches them.
+    The features are brought to mean 0 and variance 1 by their running moments, and before the first training step all
+    of them are 0. The reconstruction is compared with them, and no gradient of this comparison reaches them. Features
+    may have any floating dtype; the latents have that of the weights, and the loss is float32 or wider.
 
     >>> import torch
     >>> bottleneck, head = TargetedBottleneck(num_features=32, num_classes=2, num_axes=8), nn.Linear(8, 2)
@@ -81,9 +83,10 @@ class TargetedBottleneck(nn.Module):
         if self.training:
             labels = self.noise.class_indices(labels, features, weight)
             self.features(label_moments(features, labels, self.noise.num_classes, weight))
-        features = self._standardised(features)
-        mu, log_var = (part.to(features.dtype) for part in self.vae.posterior(features))
-        latent = reparameterise(mu, log_var) if self.training else mu
+        dtype = next(self.vae.parameters()).dtype
+        features = self._standardised(features).to(torch.promote_types(dtype, torch.float32))
+        mu, log_var = (part.to(features.dtype) for part in self.vae.posterior(features.to(dtype)))
+        latent = (reparameterise(mu, log_var) if self.training else mu).to(dtype)
         error = reconstruction(self.vae.decode(latent), self.vae.target(features))
         loss = (error + self.beta * gaussian_kl(mu, log_var)) / self.scale
         return Bottlenecked(latent, self.noise(latent, labels, weight=weight, scored=mu), loss)

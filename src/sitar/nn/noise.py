@@ -72,8 +72,15 @@ class TargetedNoise(nn.Module):
         self.relative = relative
         self.score_floor = score_floor
         self.running = None if momentum is None else RunningMoments(num_features, num_classes, momentum)
-        self.register_buffer("scores", torch.zeros(num_features))
+        self.register_buffer("scores", torch.empty(num_features))
         self._seen = False
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget scores and moments. Loaders call this, as for layers of torch, where a checkpoint holds none."""
+        nn.init.zeros_(self.scores)
+        if self.running is not None:
+            self.running.reset_parameters()
 
     def forward(
         self,

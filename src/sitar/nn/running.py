@@ -19,6 +19,7 @@ class RunningMoments(nn.Module):
     of buffers, so the state dict holds it.
     """
 
+    samples: Tensor
     weight: Tensor
 
     def __init__(self, num_features: int, num_classes: int, momentum: float) -> None:
@@ -30,13 +31,20 @@ class RunningMoments(nn.Module):
             )
         self.momentum = momentum
         contrasts = 1 if num_classes == 2 else num_classes
-        self.register_buffer("mean", torch.zeros(num_features))
-        self.register_buffer("label_mean", torch.zeros(contrasts))
-        self.register_buffer("variance", torch.zeros(num_features))
-        self.register_buffer("with_label", torch.zeros(contrasts, num_features))
-        self.register_buffer("label_variance", torch.zeros(contrasts))
-        self.register_buffer("samples", torch.ones(()))
-        self.register_buffer("weight", torch.zeros(()))  # of all samples so far
+        self.register_buffer("mean", torch.empty(num_features))
+        self.register_buffer("label_mean", torch.empty(contrasts))
+        self.register_buffer("variance", torch.empty(num_features))
+        self.register_buffer("with_label", torch.empty(contrasts, num_features))
+        self.register_buffer("label_variance", torch.empty(contrasts))
+        self.register_buffer("samples", torch.empty(()))
+        self.register_buffer("weight", torch.empty(()))  # of all samples so far
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget all batches. Loaders call this, as for layers of torch, where a checkpoint holds no moments."""
+        for buffer in self.buffers():
+            nn.init.zeros_(buffer)  # transformers lets nn.init leave what a checkpoint holds
+        nn.init.ones_(self.samples)
 
     @property
     def moments(self) -> LabelMoments:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from sitar.config import LAST, DataOn, RunConfig
 from sitar.data.types import Data, EvalSplit, TrainSplit
+from sitar.devices import forked_random_state
 from sitar.errors import ConfigError, TrainingError
 from sitar.evaluation.predict import predict_split
 from sitar.evaluation.selection import criterion, watched_metrics
@@ -153,7 +154,7 @@ class Loop:
         """
         restore = snapshot(self.method, [])
         try:
-            with torch.random.fork_rng(devices=[]):
+            with forked_random_state():
                 phase = next(self.method.phases(), None)
                 if not isinstance(phase, GradientPhase):
                     yield None

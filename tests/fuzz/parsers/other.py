@@ -212,7 +212,8 @@ def encoder_weights(folder: Path) -> Parser:
 def estimator(folder: Path) -> Parser:
     random = np.random.default_rng(0)
     path = folder / "run"
-    SitarClassifier(max_iter=1, random_state=0).fit(random.normal(size=(40, 3)), np.arange(40) % 2).save(path)
+    y = np.arange(40) % 2
+    SitarClassifier(max_iter=100, random_state=0).fit(random.normal(size=(40, 3)) + 3 * y[:, None], y).save(path)
     file = RunFolder(path).estimator_file
     _without_checksums(path)
 

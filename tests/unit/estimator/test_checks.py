@@ -9,7 +9,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sitar import ShortcutRobustClassifier, SitarClassifier
 
-pytestmark = pytest.mark.ci
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),  # QUICK is short
+]
 
 QUICK: dict[str, Any] = {"max_iter": 40, "learning_rate": 0.01, "random_state": 0, "device": "cpu"}
 CANNOT = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sitar import ShortcutRobustClassifier, SitarClassifier
 from sitar.errors import DataError, InputError, RunError, TrainingError
 from sitar.registry import METHODS
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # QUICK is very short
 QUICK: dict[str, Any] = {"max_iter": 8, "learning_rate": 0.02, "random_state": 0, "device": "cpu"}
 WITHOUT_GROUPS = sorted(
     name for name, cls in METHODS.available().items() if not cls.needs_groups and not cls.needs_unlabelled
@@ -83,6 +85,7 @@ def test_scores_probabilities_and_classes_agree(fitted: SitarClassifier) -> None
     x, _ = features()
     probability, decision = fitted.predict_proba(x), fitted.decision_function(x)
     np.testing.assert_allclose(probability.sum(1), 1)
+    np.testing.assert_allclose(fitted.predict_log_proba(x), np.log(probability), rtol=1e-9)
     np.testing.assert_allclose(decision, np.log(probability[:, 1] / probability[:, 0]), atol=1e-6)
     assert (fitted.predict(x) == fitted.classes_[(decision > 0).astype(int)]).all()
 
@@ -99,6 +102,18 @@ def test_the_same_seed_gives_the_same_model() -> None:
     first, second, other = (SitarClassifier(**{**QUICK, "random_state": s}).fit(x, y) for s in (3, 3, 4))
     assert (first.predict_proba(x) == second.predict_proba(x)).all()
     assert (first.predict_proba(x) != other.predict_proba(x)).any()
+
+
+def test_fits_in_threads_are_those_of_one_thread() -> None:
+    x, y = features()
+
+    def fitted(_: int) -> NDArray[np.float64]:
+        return SitarClassifier(**QUICK).fit(x, y).predict_proba(x)
+
+    alone, state = fitted(0), torch.get_rng_state()
+    with ThreadPoolExecutor(2) as threads:
+        assert all((found == alone).all() for found in threads.map(fitted, range(4)))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_the_callers_random_state_is_left_alone() -> None:
@@ -174,6 +189,22 @@ def test_weights_of_an_encoder_that_are_not_there_are_said_before_training(monke
         ShortcutRobustClassifier("erm", settings=settings, **QUICK).fit(x, y)
 
 
+def test_a_fit_that_is_interrupted_leaves_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = features(40)
+    model = SitarClassifier(**{**QUICK, "max_iter": 2}).fit(x, y)
+    assert hasattr(model, "shortcut_scores_")
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sitar.estimator.base.train_on", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(x[:, :3], y)
+    assert {name for name in vars(model) if name.strip("_") != name} == {"classes_", "n_features_in_"}
+    with pytest.raises(NotFittedError):
+        model.predict(x[:, :3])
+
+
 def test_early_stopping_keeps_the_best_epoch() -> None:
     x, y = features(400)
     y = np.where(np.random.RandomState(0).rand(400) < 0.3, 1 - y, y)
@@ -226,6 +257,15 @@ def test_images_are_inputs(layout: str) -> None:
     assert model.predict(x[:3]).shape == (3,)
 
 
+def test_a_list_of_images_is_an_array_of_them() -> None:
+    x, y = images()
+    quick = ShortcutRobustClassifier("erm", **{**QUICK, "max_iter": 2})
+    expected = quick.fit(x, y).predict_proba(x[:5])
+    assert (quick.fit(list(x), y).predict_proba(list(x[:5])) == expected).all()
+    with pytest.raises(InputError, match="list of images of different shapes"):
+        quick.fit([*x[1:], x[0, :4]], y)
+
+
 def test_images_of_another_shape_are_refused() -> None:
     x, y = images()
     model = SitarClassifier(**{**QUICK, "max_iter": 1}).fit(x, y)
@@ -253,10 +293,12 @@ def test_axes_of_images_that_are_not_clear_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"alpha": -1.0}, r"method.alpha = -1.0 is not allowed"),
+        ({"alpha": -1.0}, r"^alpha = -1.0 is not allowed"),
+        ({"consistency": -1}, r"^consistency = -1 is not allowed"),
+        ({"settings": {"method.alpha": -1}}, r"^method.alpha = -1 is not allowed"),
         ({"noise": "axes"}, "did you mean 'axis'"),
-        ({"max_iter": 0}, "train.epochs = 0 is not allowed"),
-        ({"batch_size": 1}, "train.batch_size = 1"),
+        ({"max_iter": 0}, "^max_iter = 0 is not allowed"),
+        ({"batch_size": 1}, "^batch_size = 1"),
         ({"device": "tpu"}, "cannot be used here"),
         ({"settings": {"alpha": 1}}, "not of the form section.key"),
         ({"settings": 3}, "give a dict"),
@@ -273,8 +315,9 @@ def test_parameters_that_are_not_allowed(change: dict[str, Any], message: str) -
 
 def test_a_method_that_does_not_exist() -> None:
     x, y = features(20)
-    with pytest.raises(InputError, match="Did you mean 'jtt'"):
-        ShortcutRobustClassifier("jt", **QUICK).fit(x, y)
+    for name, meant in {"jt": "jtt", "ERM": "erm"}.items():
+        with pytest.raises(InputError, match=f"Did you mean '{meant}'.*of yours, import the file first"):
+            ShortcutRobustClassifier(name, **QUICK).fit(x, y)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +348,23 @@ def test_data_that_cannot_be_learned_from() -> None:
         model.fit(x, np.linspace(0, 1, 20))
     with pytest.raises(InputError, match="expected features"):
         model.fit(np.zeros((20, 1, 2, 2, 2)), y)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array(["2020", "2021"], "M8[Y]"), r"dates or times.*astype\(str\)"),
+        (np.array(["2020", "2021"], "M8[ns]"), "dates or times"),
+        (np.array([1, 2], "m8[D]"), "dates or times"),
+        (pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"])), "dates or times"),
+        (np.array(["a", 1], dtype=object), "sorted into classes"),
+        (np.array([b"a", b"b"]), "sorted into classes"),
+    ],
+)
+def test_labels_that_no_run_can_hold_are_refused(labels: Any, message: str) -> None:
+    x, y = features(20)
+    with pytest.raises(InputError, match=message):
+        SitarClassifier(**QUICK).fit(x, labels[y])
 
 
 def test_constant_features_say_nothing() -> None:
@@ -376,7 +436,7 @@ def test_save_and_load_without_pickle(fitted: SitarClassifier, tmp_path: Path) -
     assert again.classes_.tolist() == fitted.classes_.tolist()
     np.testing.assert_array_equal(again.shortcut_scores_, fitted.shortcut_scores_)
     assert (again.n_iter_, again.loss_curve_) == (fitted.n_iter_, fitted.loss_curve_)
-    with pytest.raises(RunError, match="already used"):
+    with pytest.raises(RunError, match=r"already used.*Choose another\. Nothing"):
         fitted.save(tmp_path / "model")
 
 

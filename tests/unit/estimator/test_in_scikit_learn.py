@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sitar import ShortcutRobustClassifier, SitarClassifier
 from sitar.errors import InputError
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # QUICK is short
 X, Y = make_classification(
     150, 6, n_informative=4, n_redundant=0, class_sep=2.0, n_clusters_per_class=1, random_state=0
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from sitar.errors import InputError
 from sitar.estimator.samples import MOST, labelled_samples, weighted_rows
@@ -48,6 +49,26 @@ def test_class_weights_multiply_sample_weights() -> None:
     assert sorted(data.train.x.squeeze(1).tolist()) == [0, 1, 2, 2, 3, 3, 3]
     balanced = labelled_samples(x, y, None, "balanced").data(None, 0)
     assert balanced.train.y.bincount().tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("fraction", [None, 0.2])
+def test_a_weight_of_zero_leaves_a_sample_out_of_the_balance_of_classes(fraction: float | None) -> None:
+    x, y = torch.arange(40.0).unsqueeze(1), np.repeat([0, 1, 0], [5, 15, 20])
+    weight = np.where(np.arange(40) < 20, 1.0 + (np.arange(40) % 3), 0.0)
+    weighed = labelled_samples(x, y, weight, "balanced").data(fraction, 0)
+    removed = labelled_samples(x[:20], y[:20], weight[:20], "balanced").data(fraction, 0)
+    assert torch.equal(weighed.train.x, removed.train.x)
+    assert weighed.evaluation.keys() == removed.evaluation.keys()
+
+
+def test_classes_are_balanced_by_weight_as_logistic_regression_does() -> None:
+    y, weight = np.repeat(["a", "b", "c"], [2, 5, 3]), np.array([3.0, 1, 2, 2, 0, 1, 1, 5, 0, 0])
+    found = labelled_samples(torch.zeros(10, 1), y, weight, "balanced").weight
+    by_class = LogisticRegression(class_weight="balanced", tol=1e-10)
+    x = np.random.RandomState(0).randn(10, 2)
+    by_weight = LogisticRegression(tol=1e-10).fit(x, y, found)
+    np.testing.assert_allclose(by_class.fit(x, y, weight).coef_, by_weight.coef_, rtol=1e-5)
+    np.testing.assert_allclose([found[y == name].sum() for name in "abc"], weight.sum() / 3)
 
 
 def test_held_out_samples_are_of_every_class_and_not_trained_on() -> None:

@@ -111,6 +111,26 @@ def test_it_trains_under_autocast_and_compiled(kind: str) -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("module", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("given", [torch.float32, torch.float64, torch.bfloat16])
+def test_latents_have_the_dtype_of_the_weights_whatever_the_features_have(
+    module: torch.dtype, given: torch.dtype
+) -> None:
+    features, labels = made()
+    exact = TargetedBottleneck(WIDTH, 2, 4, alpha=0.0)
+    bottleneck, head = TargetedBottleneck(WIDTH, 2, 4, alpha=0.0), nn.Linear(4, 2).to(module)
+    bottleneck.load_state_dict(exact.state_dict())
+    bottleneck.to(module)
+    latent, noisy, vae_loss = bottleneck(features.to(given), labels)
+    (head(latent).sum() + head(noisy).sum() + vae_loss).backward()
+    assert latent.dtype == noisy.dtype == module
+    assert vae_loss.dtype == torch.promote_types(module, torch.float32)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in bottleneck.parameters())
+    exact(features, labels)
+    found, expected = bottleneck.eval()(features.to(given)).latent, exact.eval()(features).latent
+    close(found.detach().float(), expected.detach().numpy(), atol=0.05)
+
+
 def test_one_sample_is_no_trouble() -> None:
     latent, noisy, loss = TargetedBottleneck(WIDTH, 2)(torch.randn(1, WIDTH), torch.tensor([1]))
     assert torch.equal(noisy, latent)

@@ -123,3 +123,15 @@ def test_a_module_in_bfloat16_still_gathers() -> None:
         assert noise(features[part].bfloat16(), labels[part]).dtype == torch.bfloat16
         exact(features[part], labels[part])
     close(noise.scores.float(), exact.scores.numpy(), atol=0.03)
+
+
+def test_a_reset_forgets_all_batches() -> None:
+    features, labels = batch(3)
+    noise = TargetedNoise(features.shape[1], 3, momentum=0.3)
+    fresh = {name: value.clone() for name, value in noise.state_dict().items()}
+    noise(features, labels)
+    assert not torch.equal(noise.state_dict()["running.variance"], fresh["running.variance"])
+    noise.reset_parameters()
+    assert all(torch.equal(value, fresh[name]) for name, value in noise.state_dict().items())
+    assert fresh["running.samples"] == 1
+    assert not any(value.any() for name, value in fresh.items() if name != "running.samples")

@@ -112,6 +112,6 @@ def test_a_table_of_cues_says_how_many_more_there_are(most: int, said: str | Non
 
 def test_sensitivities_on_shared_axes_are_per_standard_deviation_of_an_axis(tmp_path: Path) -> None:
     explanation = make_run(tmp_path / "run").explanation()
-    (table,) = shared_axes_tables([explanation], most=5)
+    (table,) = shared_axes_tables([explanation], ["run"], most=5)
     assert table.note.startswith("Mean change of the logits per standard deviation of the axis, at 100 held-out ")
     assert table.note.endswith("1 more axis in explain.json.")
