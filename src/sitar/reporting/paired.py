@@ -109,9 +109,8 @@ class Unpaired(Difference):
         parts, free = zip(*((m.var(ddof=1) / len(m), len(m) - 1) for m in (pairs.mean(1), pairs.mean(0))), strict=True)
         error = sum(parts)
         degrees = error**2 / sum(part**2 / n for part, n in zip(parts, free, strict=True)) if error else min(free)
-        other_seeds = [
-            ~np.eye(n, dtype=bool) for n in pairs.shape
-        ]  # the error that seeds do not have in common is in it
+        # The error that seeds do not have in common is in the deviation over seeds already.
+        other_seeds = [~np.eye(n, dtype=bool) for n in pairs.shape]
         common = covariance.transpose(0, 2, 1, 3)[other_seeds[0]][:, other_seeds[1]].mean()
         return float(np.hypot(stdtrit(degrees, p / 2) * np.sqrt(error), ndtri(p / 2) * np.sqrt(max(0.0, common))))
 
