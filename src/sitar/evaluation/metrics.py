@@ -375,7 +375,7 @@ def bootstrap_intervals(
         members, z = of[:, None] == np.unique(of), NormalDist().inv_cdf((1 + level) / 2)
         n = counts @ members
         share = (counts * cells[2]) @ members / n
-        low, high = np.transpose([wilson(*one, z) for one in zip(share, n, strict=True)])
+        low, high = np.transpose([wilson(*one, z) for one in zip(share.tolist(), n.tolist(), strict=True)])
         return share, low, high
 
     def mean_interval(of: np.ndarray) -> tuple[float, float]:

@@ -605,7 +605,7 @@ def test_a_cache_keeps_which_images_use_little_of_their_range(tmp_path: Path, ca
     for _ in range(2):  # decoded, and read from the cache
         caplog.clear()
         cached = cached_images("deep", ["a.png", "b.png", "c.png"], Files([tmp_path]), SIZE)
-        cached.warn()
+        cached.warn("images")
         (said,) = [record.getMessage() for record in caplog.records]
         assert said.startswith(
             "2 of 3 images have more than eight bits and use less than a tenth of their range, such as b.png: values "
