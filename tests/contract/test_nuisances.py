@@ -60,7 +60,7 @@ def test_a_run_says_what_it_was_told_and_tables_mark_it(scans: Path) -> None:
     shown = sitar("compare", str(told.path), str(control.path)).stdout
     marked = [line for line in shown.splitlines() if "¶" in line]
     assert len(marked) == 2  # the row, and the note
-    assert "was told what to ignore" in shown
+    assert "was told what to ignore" in " ".join(shown.split())  # a narrow table folds the note
     assert "¶" in sitar("evaluate", str(told.path)).stdout
 
 

@@ -16,6 +16,7 @@ from sitar.evaluation.metrics import Predictions, split_metrics
 from sitar.evaluation.trained_model import TrainedModel
 from sitar.progress import Watch, unwatched
 from sitar.registry import DATASETS, did_you_mean
+from sitar.run_folder import Run
 from sitar.splits import TRAIN
 
 ALL = "all"  # the name of samples that come without splits
@@ -113,10 +114,10 @@ def _attribute(model: TrainedModel, data: Data) -> tuple[list[str], dict[str, An
     known: dict[str, Any] = {
         "group_names": tuple(f"label={c},{key}={v}" for c in range(classes) for v in range(len(values)))
     }
-    arrays = model.folder.predictions() if before and model.folder.predictions_file.exists() else {}
-    if (share := next((array for name, array in arrays.items() if name.endswith("/group_share")), None)) is not None:
+    finished = Run.read(model.folder)
+    arrays = next((found for split in finished.result["splits"] if (found := finished.predictions(split))), {})
+    if before and (share := arrays.get("group_share")) is not None:
         new = ((0, 0), (0, len(values) - len(before)))  # no training sample has the values that are new
         known["group_share"] = tuple(np.pad(share.reshape(classes, len(before)), new).ravel().tolist())
-        cells = next((array for name, array in arrays.items() if name.endswith("/majority")), np.zeros((0, 2)))
-        known["majority"] = frozenset((int(c), int(v)) for c, v in cells)
+        known["majority"] = frozenset((int(c), int(v)) for c, v in arrays.get("majority", ()))
     return values, known
