@@ -191,10 +191,10 @@ def _names(run: Run, splits: Sequence[str]) -> dict[str, list[str]]:
 
 @contextmanager
 def _without_remarks(name: str) -> Iterator[None]:
-    """Keep a logger from what is no warning during a `with` block."""
+    """Keep a logger from what is no error during a `with` block."""
     said = logging.getLogger(name)
     level = said.level
-    said.setLevel(max(logging.WARNING, said.getEffectiveLevel()))
+    said.setLevel(max(logging.ERROR, said.getEffectiveLevel()))
     try:
         yield
     finally:
